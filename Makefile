@@ -18,9 +18,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 demo: setup  ## learn to pronounce and to spell English in about four minutes
 	$(BIN)/antiphon demo
 
-serve: setup  ## serve the runs of the demo, which is done first if it has not been; open http://127.0.0.1:8000
-	test -f runs/demo-spelling/noisy/manifest.json || $(BIN)/antiphon demo
-	$(BIN)/antiphon serve runs/demo runs/demo-spelling/noisy runs/demo-spelling/channel runs/demo-spelling/lm
+serve: setup  ## serve the streaming model of the package, and the runs of the demo if it has been done; open http://127.0.0.1:8000
+	$(BIN)/antiphon serve en-stream $(patsubst %/manifest.json,%,$(wildcard runs/demo/manifest.json runs/demo-spelling/*/manifest.json))
 
 check: setup  ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -20,7 +20,6 @@ NAMES = (
     "hard_monotone_peer",
     "decoding",
     "streaming",
-    "corpus_growth",
     "flat_memory",
     "serving",
     "lite",

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.api import load
+from antiphon.api.model import load
 from antiphon.demo import FOLDER
 from antiphon.demo.lessons import WEIGHTS
 from antiphon.torch_free.readers import read_pairs

@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from antiphon.report.plots import plot_curves
 from antiphon.torch_free.readers import read_lines
+from benchmarks.curves import plot_curves
 
 ROOT = Path(__file__).parent.parent
 SIZES = {100: (240, 4), 300: (120, 8), 1000: (50, 8)}
@@ -56,7 +56,7 @@ def measure(given, size, pairs):
     train(given, folder, "direct", size, [])
     train(given, folder, "channel", size, CHANNEL)
     run("combine", "--direct", folder / "direct", "--channel", folder / "channel", "--lm", given.lm,
-        "--out", folder / "noisy", "--beam", 10, "--proposals", 20, "--force")  # fmt: skip
+        "--out", folder / "noisy", "--beam", 10, "--set", "search.proposals=20", "--force")  # fmt: skip
     run("tune", folder / "noisy", given.dev, "--metric", "accuracy", "--nbest", 15, "--rounds", 3, "--threads", 1)
     return scores(size, folder / "direct", folder / "noisy", given.test)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from antiphon.api import train
+from antiphon.api.train_recipe import train
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.export.exported_run import export_run
 

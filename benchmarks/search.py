@@ -15,9 +15,9 @@ from optuna.study import get_all_study_names, load_study
 from optuna.trial import TrialState
 
 from antiphon.demo import __file__ as demo
-from antiphon.report.plots import plot_curves
 from antiphon.torch_free.readers import read_lines
 from benchmarks.__main__ import table
+from benchmarks.curves import plot_curves
 
 PAIRS = {"train": 3000, "dev": 500}
 SETTINGS = ["model.hidden_size=64", "model.embedding_size=32", "train.max_epochs=8", "train.passes=1"]
@@ -51,7 +51,7 @@ def search(out, name, options):
     data = [f"data.{part}={out / part}.tsv" for part in PAIRS]
     settings = [word for setting in [*data, *SETTINGS] for word in ("--set", setting)]
     recipe = Path(demo).parent / "pronunciation.toml"
-    command = ["grid", recipe, *settings, *options, "--jobs", "1", "--devices", "cpu", "--out", folder]
+    command = ["grid", recipe, *settings, *options, "--device", "cpu", "--out", folder]
     subprocess.run([sys.executable, "-m", "antiphon", *map(str, command)], check=True)
     storage = f"sqlite:///{folder / 'search.db'}"
     study = load_study(study_name=get_all_study_names(storage)[0], storage=storage)

@@ -51,7 +51,7 @@ def measure():
 
 
 def load_run(run):
-    from antiphon.api import load
+    from antiphon.api.model import load
 
     return load(run, device="cpu", threads=1) if run.exists() else trained(run)
 

@@ -39,7 +39,7 @@ def measure():
 
 def trained(out):
 
-    from antiphon.api import load
+    from antiphon.api.model import load
     from antiphon.training.fit import train
 
     changes = ["model.encoder=unidirectional", "train.max_epochs=2"]

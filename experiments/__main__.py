@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
+from experiments.page import format_sets, format_table
 from experiments.records import (
     RECORDS,
     Found,
     Record,
     all_records,
     append_record,
-    format_table,
     read_records,
     record_for,
 )
@@ -62,16 +62,23 @@ def measure(given: argparse.Namespace) -> None:
             print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric[0])}", file=sys.stderr)
         append_shared(Path(given.table).name.removesuffix(".toml"), wanted, given.records)
     print(f"{table.title}\n")
-    print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
+    found = [Found(job, records[key]) for job, key in keys if key in records]
+    print(format_table(table, found))
+    if table.by_set:
+        print(f"\n{format_sets(table, found)}")
 
 
 def append_shared(name: str, wanted: list[tuple[Job, str]], path: Path) -> None:
-    """Records the runs that were measured for another set, with files of the same contents."""
-    records = all_records(path)
-    by_key, known = read_records(path), {(record["key"], record["set"]) for record in records}
+    """Records the runs that were measured for another set or table, with files of the same contents."""
+    by_key, known = read_records(path), {_measured(record) for record in all_records(path)}
     for job, key in wanted:
-        if key in by_key and (key, job.set) not in known:
-            append_record(record_for(job, name, by_key[key]), path)
+        if key in by_key and _measured(record := record_for(job, name, by_key[key])) not in known:
+            append_record(record, path)
+
+
+def _measured(record: Record) -> tuple[str, ...]:
+    """The run of a record, and its files as the table names them."""
+    return record["key"], record["set"], *(file["name"] for file in record["files"].values())
 
 
 def _shown(record: Record, metric: str) -> str:

@@ -13,6 +13,7 @@ A table names what it needs below ``cut/``, as ``SET[.TAG][.COUNT].PART``:
 | ``cut/google_sentcomp.30000.targets.txt`` | the targets of all its other pairs, for a language model |
 | ``cut/google_sentcomp.dev.tsv`` | 1,000 of its held-out pairs |
 | ``cut/google_sentcomp.test.tsv`` | 2,000 of the others, or all if there are fewer |
+| ``cut/fre.800.train.tsv`` | 800 pronunciations of a larger language; ``dev`` has 100 of its dev words, ``test`` 900 |
 
 All samples are drawn with seed 1. ``sources.toml`` names the public files, their origin and their digests.
 """
@@ -31,10 +32,12 @@ from experiments.records import digest
 SOURCES = Path(__file__).parent / "sources.toml"
 _FORMS = 50_000
 _DEV, _TEST = 1_000, 2_000
+_FEW_DEV = 100
 _CASES = {"N": "nominative", "G": "genitive", "D": "dative", "A": "accusative"}
 _NUMBERS = {"S": "singular", "P": "plural"}
-_TEXTS = {"google_sentcomp": "summarisation", "mixed": "zh-en"}
-"""Sets of texts and their folders; other sets are inflected words."""
+_PRONUNCIATIONS = ("arm_e", "bul", "dut", "fre", "geo", "hun", "jpn_hira", "kor")
+_TEXTS = {"google_sentcomp": "summarisation", "mixed": "zh-en", **dict.fromkeys(_PRONUNCIATIONS, "g2p2021")}
+"""Sets of pairs and their folders; other sets are inflected words."""
 _WITHOUT_TEST = ("nl-V",)
 
 
@@ -55,7 +58,8 @@ def _lines(name: str, data: Path) -> list[str]:
     stem, *given, part, _ = words
     count = int(given.pop()) if given and given[-1].isdigit() else None
     if stem in _TEXTS and not given and (part in ("dev", "test") or (part in ("train", "targets") and count)):
-        return _texts(data / _TEXTS[stem] / stem, part, count or 0)
+        held_out = _FEW_DEV if stem in _PRONUNCIATIONS else _DEV
+        return _texts(data / _TEXTS[stem] / stem, part, count or 0, held_out)
     if stem not in _TEXTS and len(given) <= 1 and (part in ("train", "dev", "test") or (part == "forms" and given)):
         return _words(data, stem, given[0] if given else None, count, part, name)
     raise _not_cut(name)
@@ -65,14 +69,14 @@ def _not_cut(name: str) -> AntiphonError:
     return AntiphonError(f"{name}: not cut here, expected a name such as cut/de-N.GP.300.train.tsv")
 
 
-def _texts(stem: Path, part: str, count: int) -> list[str]:
-    """Pairs of a set of texts, without further columns; or the targets of those that are not drawn."""
+def _texts(stem: Path, part: str, count: int, dev: int) -> list[str]:
+    """Pairs of a set, without further columns; or the targets of those that are not drawn."""
     kept = "train" if part in ("train", "targets") else "dev"
     pairs = ["\t".join(row[:2]) for row in _rows(Path(f"{stem}.{kept}.tsv.gz"))]
     drawn = _sample(pairs, len(pairs))
     if part == "targets":
         return [pair.split("\t")[1] for pair in drawn[count:]]
-    return {"train": drawn[:count], "dev": drawn[:_DEV], "test": drawn[_DEV : _DEV + _TEST]}[part]
+    return {"train": drawn[:count], "dev": drawn[:dev], "test": drawn[dev : dev + _TEST]}[part]
 
 
 def _words(data: Path, stem: str, tag: str | None, count: int | None, part: str, name: str) -> list[str]:

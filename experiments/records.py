@@ -5,11 +5,11 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.table import Column, Job, Row, Table
+from experiments.table import Job, Table
 
 RECORDS = Path(__file__).parent / "records.jsonl"
 
@@ -31,6 +31,11 @@ class Found(NamedTuple):
     def of(self, metric: str) -> float:
         """The value of a metric."""
         return float(self.record["metrics"][metric]["value"])
+
+    def has(self, metric: str) -> bool:
+        """Whether there is a value; a group of items may be empty."""
+        metrics: dict[str, Any] = self.record["metrics"]
+        return metric in metrics
 
 
 def find_records(table: Table, name: str, records: Iterable[Record]) -> Iterator[Found]:
@@ -54,7 +59,7 @@ def _is_same(job: Job, record: Record) -> bool:
     files: dict[str, dict[str, str]] = record["files"]
     if {role: file["name"] for role, file in files.items()} != job.files:
         return False
-    return job.key({role: file["sha256"] for role, file in files.items()}) == record["key"]
+    return bool(job.key({role: file["sha256"] for role, file in files.items()}) == record["key"])
 
 
 def all_records(path: Path = RECORDS) -> list[Record]:
@@ -104,83 +109,8 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """The processor, its number of cores, and the version of PyTorch."""
+    """The processor, its number of cores, the GPU if there is one, and the version of PyTorch."""
     import torch
 
-    return f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
-
-
-def format_table(table: Table, found: Iterable[Found]) -> str:
-    """The table in Markdown: means over seeds, their average over all sets, and the CPU seconds of a training.
-
-    What the thesis prints stands beside the column. A figure with ``*`` is of a recipe that has changed since.
-    """
-    by_row = measured_rows(table, found)
-    columns = table.columns_of(table.row[0])
-    head = [
-        "system",
-        *(head for column in columns for head in _heads(table, column)),
-        *_average_head(table),
-        "seeds",
-        "CPU s",
-        "commit",
-    ]
-    lines = [_cells(table, table.find(name), found_of_row) for name, found_of_row in by_row.items()]
-    lines += [_published(table, system, figures) for system, figures in table.published.items()]
-    shown = [f"| {' | '.join(cells)} |" for cells in [head, *lines]]
-    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
-
-
-def measured_rows(table: Table, found: Iterable[Found]) -> dict[str, list[Found]]:
-    """What was found of each row that is shown and has a figure."""
-    by_row: dict[str, list[Found]] = {row.name: [] for row in table.row if not row.hidden}
-    for each in found:
-        if not each.job.row.hidden:
-            by_row[each.job.row.name].append(each)
-    return {
-        name: of_row
-        for name, of_row in by_row.items()
-        if any(_column_mean(table, column, of_row) is not None for column in table.columns_of(table.find(name)))
-    }
-
-
-def _heads(table: Table, column: Column) -> list[str]:
-    return [column.name, "thesis"] if table.has_thesis(column.name) else [column.name]
-
-
-def _average_head(table: Table) -> list[str]:
-    return ["average"] if table.has_average else []
-
-
-def _cells(table: Table, row: Row, found: list[Found]) -> list[str]:
-    """The cells of a row; a column is empty until all its sets are measured."""
-    mark = "" if all(each.is_current for each in found) else "*"
-    cells, columns = [row.name], table.columns_of(row)
-    means = [_column_mean(table, column, found) for column in columns]
-    for column, mean in zip(columns, means, strict=True):
-        cells.append("" if mean is None else f"{mean:.{table.digits}f}{mark}")
-        cells += [f"{row.thesis[column.name]:g}" if column.name in row.thesis else ""] * table.has_thesis(column.name)
-    known = [mean for mean in means if mean is not None]
-    if table.has_average:
-        cells.append(f"**{_mean(known):.2f}**{mark}" if len(known) == len(means) else "")
-    seeds = len({each.job.seed for each in found})
-    commits = sorted({each.record["commit"][:8] for each in found})
-    return [*cells, str(seeds), f"{_mean([each.record['cpu_seconds'] for each in found]):.0f}", ", ".join(commits)]
-
-
-def _column_mean(table: Table, column: Column, found: list[Found]) -> float | None:
-    """The mean over the sets of a column of the means over seeds."""
-    by_set = [[table.shown(each.of(column.metric)) for each in found if each.job.set == name] for name in column.sets]
-    return _mean([_mean(values) for values in by_set]) if by_set and all(by_set) else None
-
-
-def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _published(table: Table, system: str, figures: Mapping[str, float]) -> list[str]:
-    cells = [system]
-    for column in table.columns_of(table.row[0]):
-        cells += [f"{figures[column.name]:g}" if column.name in figures else ""]
-        cells += [""] * table.has_thesis(column.name)
-    return [*cells, *([f"{figures.get('average', '')}"] * table.has_average), "", "", ""]
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{platform.machine()}, {os.cpu_count()} cores{gpu}, torch {torch.__version__}"

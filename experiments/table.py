@@ -1,7 +1,8 @@
 """Tables of runs, read from TOML: which runs a table has, on which data, and what is scored.
 
 title = "..."
-metric = "accuracy"                          a metric of ``antiphon evaluate``, or a list of them: a column for each
+metric = "accuracy"                          a metric of ``antiphon evaluate``, or a list of them: a column for each;
+                                             ``runaways`` and ``greedy runaways`` count outputs that do not end
 sets = ["ady", "gre"]                        the columns; {set} in paths and settings stands for each
 columns = { all = ["ady", "gre"] }           instead: columns that are means over sets
 seeds = [1, 2, 3]
@@ -12,14 +13,20 @@ score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 
 [[row]]
 name = "one layer"
-recipe = "g2p"
+recipe = "g2p"                               ``FILE``: the training file alone, as ``antiphon train FILE`` learns it
 set = { "model.layers" = 1 }
+constants = { "antiphon.nn.recurrent._EMBEDDING_STD" = 0.06 }   constants of the code that an ablation changes
+members = 5                                  an ensemble of as many seeds: ``antiphon train --seeds``
 thesis = { ady = 20.0 }                      what the thesis prints, by column
 
 [[row]]
 name = "noisy channel"
 combine = { direct = "two layers", lm = "language model" }      rows of this table; their weights are tuned on dev
 set = { "search.weights" = [0, 1, 1, 1] }                       settings of the search; a weight of 0 stays 0
+
+[[row]]
+name = "CLUZH"
+predictions = "predictions/cluzh.{set}.tsv.gz"                  published outputs, scored item by item (``by_seen``)
 """
 
 import hashlib
@@ -33,8 +40,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from antiphon.exceptions import AntiphonError
 from antiphon.recipe.recipe_file import find_recipe, parse_toml
+from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 
 FOLDER = Path(__file__).parent / "tables"
+FROM_FILE = "FILE"
+"""Stands for a recipe where the file alone decides."""
+_RECIPES_OF_FILES = ("letters", "g2p", "inflection", "words")
 Part = Literal["direct", "channel", "lm"]
 
 
@@ -60,7 +71,13 @@ class Row(_Section):
     name: str
     recipe: str | None = None
     set: dict[str, Any] = {}
+    constants: dict[str, float] = {}
+    """Constants of modules that are changed in training, by their full names."""
+    members: int | None = None
+    """Seeds that are trained at once, as an ensemble."""
     combine: dict[Part, str] | None = None
+    predictions: str | None = None
+    """A file with published outputs of another system, in the format of the scored file."""
     seeds: tuple[int, ...] | None = None
     sets: tuple[str, ...] | None = None
     train: str | None = None
@@ -72,8 +89,8 @@ class Row(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Row":
-        if (self.recipe is None) == (self.combine is None):
-            raise ValueError(f"row {self.name!r}: expected either recipe or combine")
+        if [self.recipe, self.combine, self.predictions].count(None) != 2:
+            raise ValueError(f"row {self.name!r}: expected one of recipe, combine and predictions")
         return self
 
 
@@ -93,8 +110,14 @@ class Table(_Section):
     train: str
     dev: str
     score: str | None = None
+    file_columns: ColumnOrder = SOURCE_TARGET_FEATURES
+    """The order of the columns of all files."""
+    by_seen: bool = False
+    """Whether items are scored one by one, also by whether training has seen their lemma and their tags."""
+    by_set: bool = False
+    """Whether the first metric of every set stands in a second table, whose rows are sets."""
     predict: tuple[str, ...] = ()
-    """Further arguments of ``antiphon evaluate``."""
+    """Further arguments of ``antiphon evaluate``, for rows that are shown."""
     tune: tuple[str, ...] = ()
     """Further arguments of ``antiphon tune``."""
     questions: dict[str, tuple[str, ...]] = {}
@@ -104,6 +127,8 @@ class Table(_Section):
     """
     published: dict[str, dict[str, float]] = {}
     """Figures of others, by system and set; ``average`` is theirs over these sets."""
+    worst_seed: bool = False
+    """Whether the worst seed of each figure stands behind its mean."""
     row: tuple[Row, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -112,6 +137,8 @@ class Table(_Section):
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"rows with the same name: {', '.join(sorted(repeated))}")
         for row in self.row:
+            if row.predictions and not self.by_seen:
+                raise ValueError(f"row {row.name!r} has predictions, which only a table with by_seen scores")
             if unknown := set((row.combine or {}).values()) - set(names):
                 raise ValueError(f"row {row.name!r} combines rows that are not there: {', '.join(sorted(unknown))}")
         if bool(self.sets) == bool(self.columns):
@@ -126,6 +153,16 @@ class Table(_Section):
     def has_average(self) -> bool:
         """Whether the mean over all columns says anything."""
         return len(self.metric) == 1 and len(self.sets or self.columns) > 1
+
+    @property
+    def counts_runaways(self) -> bool:
+        """Whether outputs that do not end are counted, which takes predictions of their own."""
+        return any("runaways" in name for name in self.metric)
+
+    @property
+    def published_predictions(self) -> list[Row]:
+        """The rows of other systems whose outputs are known."""
+        return [row for row in self.row if row.predictions]
 
     @property
     def digits(self) -> int:
@@ -188,10 +225,10 @@ class Job:
         """The files of this run by their role, as the table names them."""
         table = self.table
         train = self.row.train or table.train
-        return {
-            role: self.path(pattern)
-            for role, pattern in (("train", train), ("dev", table.dev), ("score", table.score or table.dev))
-        } | self._judgements
+        paths = {"train": train, "dev": table.dev, "score": table.score or table.dev}
+        if self.row.predictions:
+            paths["predictions"] = self.row.predictions
+        return {role: self.path(pattern) for role, pattern in paths.items()} | self._judgements
 
     @property
     def _judgements(self) -> dict[str, str]:
@@ -206,7 +243,10 @@ class Job:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the row, without files and seed."""
-        return {key: self.path(value) if isinstance(value, str) else value for key, value in self.row.set.items()}
+        settings = {key: self.path(value) if isinstance(value, str) else value for key, value in self.row.set.items()}
+        if self.table.file_columns != SOURCE_TARGET_FEATURES:
+            settings["data.columns"] = self.table.file_columns
+        return settings
 
     @property
     def parts(self) -> dict[Part, "Job"]:
@@ -215,12 +255,25 @@ class Job:
         return {role: Job(self.table, self.table.find(name), self.set, self.seed) for role, name in combine.items()}
 
     def key(self, digests: dict[str, str]) -> str:
-        """Tells this run from others: what the recipe says today, settings, seed and the contents of its files."""
-        recipe = self.row.recipe and parse_toml(find_recipe(self.row.recipe))
-        what = [recipe, self.settings, self.seed, digests, self.table.predict]
+        """Tells this run from others: the recipe of today with the row's settings, seed and contents of the files.
+
+        What a row sets may be what the recipe says: a part that becomes, or was, the default is the same run.
+        """
+        names = _RECIPES_OF_FILES if self.row.recipe == FROM_FILE else (self.row.recipe,) if self.row.recipe else ()
+        settings = {
+            ".".join([*([name] if len(names) > 1 else []), section, key]): value
+            for name in names
+            for section, values in parse_toml(find_recipe(name)).items()
+            for key, value in values.items()
+        }
+        what = [settings | self.settings, self.seed, digests, self.table.predict]
         what += [part.key(digests) for part in self.parts.values()]
         what += self.table.tune if self.row.combine else ()
         what += [self.table.questions] if self.table.questions else []
+        what += [self.row.constants] if self.row.constants else []
+        what += [f"{self.row.members} members"] if self.row.members else []
+        what += ["runaways"] if self.table.counts_runaways else []
+        what += ["by seen"] if self.table.by_seen else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -232,5 +285,8 @@ def load_table(name: str) -> Table:
         raise AntiphonError(f"{name}: no such table, expected one of {known}, or a TOML file")
     try:
         return Table.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
-        raise AntiphonError(f"{path}: {' '.join(str(error).split())}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise AntiphonError(f"{path}: {error}") from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise AntiphonError(f"{path}: {'; '.join(problems)}") from None

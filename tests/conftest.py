@@ -117,6 +117,15 @@ def device():
 
 
 @pytest.fixture
+def shapes_unchecked():
+    """Without the checks of the annotations, which only tests make."""
+    before = shape_checks.jaxtyping_disable
+    shape_checks.update("jaxtyping_disable", True)
+    yield
+    shape_checks.update("jaxtyping_disable", before)
+
+
+@pytest.fixture
 def antiphon(monkeypatch, capsys):
     """Runs a command in this process and gives its exit status, standard output and standard error."""
 

@@ -6,12 +6,3 @@ import signal
 def hear_ctrl_c():
     """Run in the new process: one that a shell has put into the background is born deaf to Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def feed_without_end(pipe):
-    """Writes words until the reader has gone."""
-    try:
-        while True:
-            pipe.write(b"badu\n" * 1000)
-    except (OSError, ValueError):
-        pass

@@ -15,10 +15,6 @@ from antiphon.training.optimisation import Optimisation
 _RECURRENT = {"hidden_size": 6, "embedding_size": 5, "layers": 1, "dropout": 0.0, "forget_bias": 0.0}
 _TRANSDUCER = {
     "encoder": "bidirectional",
-    "encoder_network": "lstm",
-    "encoder_layers": 2,
-    "encoder_heads": 2,
-    "encoder_feedforward_size": 10,
     "transition": "neural",
     "final_write": "learned",
     "copy_unknown": False,

@@ -12,11 +12,11 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"child_processes", "exceptions", "terminal"},
+    {"exceptions", "terminal"},
     {"console", "device"},
     {"storage"},
     {"torch_free"},
-    {"data", "lattice"},
+    {"data", "lattice", "own_data"},
     {"nn", "recipe"},
     {"metrics", "models"},
     {"decode"},

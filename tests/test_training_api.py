@@ -7,6 +7,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import polars
 import pytest
 import torch
 
@@ -106,7 +107,10 @@ def rows_of(file):
 
 
 @pytest.mark.parametrize("form", ["lists", "tuples", "pandas", "polars", "mapping"])
-def test_pairs_train_what_their_file_trains(trained, data, tmp_path, form):
+def test_pairs_train_what_their_file_trains(trained, data, tmp_path, form, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     pairs = {}
     for name in ("train", "dev"):
         rows = rows_of(data[f"data.{name}"])
@@ -115,7 +119,7 @@ def test_pairs_train_what_their_file_trains(trained, data, tmp_path, form):
             columns = pytest.importorskip(form).DataFrame(columns)
         pairs[f"{name}_pairs"] = {"lists": rows, "tuples": list(map(tuple, rows))}.get(form, columns)
     assert_same_weights(antiphon.train("toy", tmp_path / "run", settings=SMALL, **pairs), trained)
-    assert not list(Path(tempfile.gettempdir()).glob("antiphon-pairs-*"))
+    assert not list(scratch.iterdir())
 
 
 def test_pairs_with_features_are_written_in_the_columns_of_the_recipe(tmp_path):
@@ -194,6 +198,8 @@ def test_ctrl_c_raises_keyboard_interrupt_and_resuming_gives_the_same_model(trai
         ({"out": None}, "out = None: expected a path"),
         ({"out": ""}, "out = '': expected a path"),
         ({"settings": "train.seed=1"}, "settings = 'train.seed=1': expected a dict"),
+        ({"recipe": [("a", "b")] * 80, "settings": ["seed"]}, "seed: expected section.key=value"),
+        ({"recipe": [("a", "b")] * 80, "settings": [7]}, "settings: 7, expected 'section.key=value'"),
         ({"settings": {"seed": 1}}, "settings: 'seed', expected section.key such as train.seed"),
         ({"settings": {"train.sead": 1}}, "did you mean seed"),
         ({"settings": {"train.max_epochs": "many"}}, "train.max_epochs = "),
@@ -279,3 +285,19 @@ def test_several_models_in_eight_threads_answer_as_one_does(trained, toy_run):
     with ThreadPoolExecutor(8) as pool:
         for _ in range(3):
             assert list(pool.map(answer, tasks)) == alone
+
+
+@pytest.mark.parametrize("kind", ["list", "frame", "file"])
+def test_pairs_alone_are_learnt_in_any_form(kind, tmp_path):
+    pairs = [(word, word[::-1]) for word in words(80)]
+    given = pairs if kind == "list" else polars.DataFrame(pairs, schema=["source", "target"], orient="row")
+    if kind == "file":
+        given = tmp_path / "pairs.csv"
+        given.write_text("source,target\n" + "".join(f"{source},{target}\n" for source, target in pairs))
+    model = antiphon.train(given, tmp_path / "run", settings=SMALL)
+    assert model.recipe.data.source_tokens == "chars"
+    held = (tmp_path / "run-pairs/dev.tsv").read_text().splitlines()
+    assert len(held) == 20
+    assert antiphon.train(
+        given, tmp_path / "run", settings=[f"{key}={value}" for key, value in SMALL.items()], force=True
+    )

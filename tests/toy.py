@@ -25,6 +25,15 @@ def write_pairs(path: Path, number: int, seed: int = 0) -> Path:
     return path
 
 
+def write_recipe(folder: Path, train: int, dev: int, sections: str = "") -> Path:
+    """A recipe with pairs to learn and held-out pairs beside it, and further sections."""
+    write_pairs(folder / "train.tsv", train, 1)
+    write_pairs(folder / "dev.tsv", dev, 2)
+    path = folder / "recipe.toml"
+    path.write_text(f'[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n{sections}', encoding="utf-8")
+    return path
+
+
 KINDS_OF_WORDS = {
     "colour": ["red", "blue", "green", "grey"],
     "animal": ["cat", "dog", "horse", "owl"],

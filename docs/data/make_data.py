@@ -29,10 +29,10 @@ bellum donum templum oppidum verbum regnum caelum periculum consilium imperium a
 argentum factum officium praemium proelium spatium studium tectum vitium forum folium ovum
 labor amor dolor timor honor color clamor error terror vapor odor sudor furor horror pudor rumor tumor umor vigor
 oratio ratio natio actio regio legio opinio religio quaestio mansio lectio auctio conventio ambitio sessio passio
-""".split()  # noqa: SIM905
+""".split()
 FOURTH = """
 manus fructus exercitus senatus cursus sensus casus gradus spiritus usus currus motus cultus habitus vultus
-""".split()  # noqa: SIM905
+""".split()
 LE, LA = ("le", "un", "ce"), ("la", "une", "cette")
 THE = ("the", "a", "this")
 ANIMALS = {"chat": "cat", "chien": "dog", "cheval": "horse", "lion": "lion", "canard": "duck", "loup": "wolf"}

@@ -34,25 +34,30 @@ __all__ = [
 
 if TYPE_CHECKING:
     from antiphon import lattice
-    from antiphon.api import (
-        Alignment,
-        Callback,
-        Candidate,
-        ErrorReport,
-        Evaluation,
-        GoldLinks,
-        Lexicon,
-        Model,
-        Prediction,
-        Ranked,
-        RankingModel,
-        Suspect,
-        WordLinks,
-        load,
-        train,
-        transducer_loss,
-    )
+    from antiphon.api.model import Model, load
+    from antiphon.api.ranking_model import RankingModel
+    from antiphon.api.train_recipe import train
+    from antiphon.api.word_links import WordLinks
+    from antiphon.metrics.gold_links import GoldLinks
+    from antiphon.nn.transducer_loss import transducer_loss
     from antiphon.pronunciation.pronouncer import pronounce
+    from antiphon.report.error_report import ErrorReport, Suspect
+    from antiphon.torch_free.results import Alignment, Candidate, Evaluation, Lexicon, Prediction, Ranked
+    from antiphon.training.callback import Callback
+
+_MODULES = {
+    "api.model": ("Model", "load"),
+    "api.ranking_model": ("RankingModel",),
+    "api.train_recipe": ("train",),
+    "api.word_links": ("WordLinks",),
+    "metrics.gold_links": ("GoldLinks",),
+    "nn.transducer_loss": ("transducer_loss",),
+    "pronunciation.pronouncer": ("pronounce",),
+    "report.error_report": ("ErrorReport", "Suspect"),
+    "torch_free.results": ("Alignment", "Candidate", "Evaluation", "Lexicon", "Prediction", "Ranked"),
+    "training.callback": ("Callback",),
+}
+"""Where public names are defined."""
 
 
 def __dir__() -> list[str]:
@@ -62,13 +67,11 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Imports torch only when something needs it, so that ``antiphon --help`` answers at once."""
-    if name == "pronounce":
-        return import_module("antiphon.pronunciation.pronouncer").pronounce
-    if name in __all__:
+    if name not in __all__:
+        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    if name != "pronounce":
         check_installed("torch", "torch", f"antiphon.{name}")
-        if name == "lattice":
-            return import_module("antiphon.lattice")
-        from antiphon import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    if name == "lattice":
+        return import_module("antiphon.lattice")
+    module = next(module for module, names in _MODULES.items() if name in names)
+    return getattr(import_module(f"antiphon.{module}"), name)

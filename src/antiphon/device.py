@@ -39,13 +39,6 @@ def choose_device(name: str) -> str:
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def visible_gpus() -> list[str]:
-    """The names of the visible GPUs in CUDA_VISIBLE_DEVICES, or their indices; empty without a GPU."""
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    found = torch.cuda.device_count()
-    return named[:found] or [str(number) for number in range(found)]
-
-
 def prepare_allocators(device: str) -> None:
     """Sets up memory allocation for training, for the whole process: commands do this, the Python API does not."""
     keep_freed_memory()

@@ -9,28 +9,24 @@ At the end the best weights are compared with the direct model alone, which incl
 better on the pairs, it stays alone, with the weights 1, 0, 0, 0. A direct model with the weight 0 keeps it.
 """
 
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.api import NoisyChannelModel, Prediction
-from antiphon.exceptions import InputError, RecipeError
+from antiphon.api.model import NoisyChannelModel
+from antiphon.exceptions import RecipeError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER, Outputs, score_outputs
 from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.files import write_atomically
-from antiphon.terminal import Say, count_of
+from antiphon.terminal import Say
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.torch_free.readers import Pair, Source, read_lines
+from antiphon.torch_free.readers import Pair, Source
 
 Array = NDArray[np.float64]
 
@@ -105,20 +101,14 @@ class NBestLists:
             if tokens not in self.lists[sentence].scores
         ]
         if new:
-            statistics = self._statistics([(sentence, tokens) for sentence, tokens, _ in new])
+            outputs = self.outputs([(sentence, tokens) for sentence, tokens, _ in new])
+            statistics = SelectionStats.of(self.metric, outputs)
             for (sentence, tokens, scores), row, gain in zip(new, statistics.rows, statistics.gain, strict=True):
                 each = self.lists[sentence]
                 each.scores[tokens] = scores
                 each.rows.append(row)
                 each.gain.append(float(gain))
         return len(new)
-
-    def add_predictions(self, predictions: Sequence[Prediction]) -> int:
-        """Adds the candidates of a noisy channel's predictions."""
-        return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
-
-    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> SelectionStats:
-        return SelectionStats.of(self.metric, self.outputs(outputs))
 
     def outputs(self, found: Sequence[tuple[int, Sequence[str]]]) -> Outputs:
         """Outputs for some of the pairs, by index, with their references and sources."""
@@ -141,50 +131,6 @@ class NBestLists:
                 statistics[sentence, :count], gain[sentence, :count] = each.rows, each.gain
         return CandidateTable(scores, statistics, gain, self._value)
 
-    def save(self, path: Path) -> None:
-        """Writes a JSON object for every pair: source, reference, and each candidate with its four scores."""
-        lines = []
-        for pair, each in zip(self.pairs, self.lists, strict=True):
-            candidates = [{"tokens": tokens, **Weights(*scores)._asdict()} for tokens, scores in each.scores.items()]
-            shown = {"source": pair.source, "reference": pair.target, "candidates": candidates}
-            lines.append(json.dumps(shown, ensure_ascii=False) + "\n")
-        write_atomically(path, "".join(lines))
-
-    def load(self, path: Path) -> None:
-        """Adds what ``save`` wrote for the same pairs."""
-        found = []
-        for line_number, (line, pair) in enumerate(_with_pairs(path, self.pairs), 1):
-            try:
-                shown = json.loads(line)
-                if (shown["source"], shown["reference"]) != (pair.source, pair.target):
-                    raise ValueError("another pair")
-                candidates = [(tuple(map(str, each["tokens"])), _scores(each)) for each in shown["candidates"]]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise InputError(
-                    f"{path}:{line_number}: no list of candidates for line {line_number} of the pairs ({error}), "
-                    "expected what --save-lists wrote for them"
-                ) from None
-            found.append(candidates)
-        self.add(found)
-
-
-def _scores(candidate: Mapping[str, Any]) -> tuple[float, ...]:
-    """The four scores of a saved candidate; minus infinity, of what a model cannot write, is one."""
-    scores = tuple(float(candidate[name]) for name in Weights._fields)
-    for name, score in zip(Weights._fields, scores, strict=True):
-        if not score < math.inf:
-            raise ValueError(f"{name} is {score}")
-    return scores
-
-
-def _with_pairs(path: Path, pairs: Sequence[Pair]) -> Iterable[tuple[str, Pair]]:
-    lines = list(read_lines(path))
-    if len(lines) != len(pairs):
-        raise InputError(
-            f"{path}: {count_of(len(lines), 'list')} of candidates, expected {len(pairs):,}, one for every pair"
-        )
-    return zip(lines, pairs, strict=True)
-
 
 _TIE_BREAK_WEIGHT = 0.001
 """A weight so small that it only breaks ties."""
@@ -205,7 +151,7 @@ _DRAWS, _ROUNDS = 400, 6
 class Tuning:
     """The result: the metric of the direct model alone, before and after.
 
-    It is measured as ``evaluate`` does, or on the lists if ``rounds`` is 0.
+    It is measured as ``evaluate`` does.
     """
 
     metric: str
@@ -222,7 +168,7 @@ class Tuning:
 
 
 def start_lists(model: NoisyChannelModel, pairs: Sequence[Pair], metric: str | None) -> NBestLists:
-    """Empty lists of candidates for a metric of the task; unset: accuracy for characters, else BLEU."""
+    """Empty lists of candidates for a metric of the task; unset: BLEU for text, else accuracy."""
     possible = selection_metrics(model.recipe.data)
     name = metric or ("bleu" if "bleu" in possible else "accuracy")
     if name not in possible:
@@ -252,7 +198,8 @@ def tune(
         model.weights = weights
         value, added = _search(model, lists, nbest)
         tried.append((value, weights))
-        say(f"round {round_}: {lists.metric} {value:.2f} with {_format_weights(weights)}, {added:,} new candidates")
+        shown = ", ".join(f"{weight:g}" for weight in weights)
+        say(f"round {round_}: {lists.metric} {value:.2f} with {shown}, {added:,} new candidates")
         if not added or round_ == rounds:
             break
         best = max(tried, key=lambda pair: sign * pair[0])[1]
@@ -260,7 +207,7 @@ def tune(
             weights = _led_by_direct(lists, weights)
         else:
             reach /= 2 if round_ > 2 and weights != best else 1
-            weights = _best_weights(lists, best, reach)
+            weights = best_weights(lists, best, reach)
         if weights in (before for _, before in tried):
             break
     best = max(tried, key=lambda pair: sign * pair[0])[1]
@@ -269,18 +216,7 @@ def tune(
         model.weights = weights
         return _search(model, lists, nbest=1)[0]
 
-    return _chosen(model, lists.metric, evaluate, tried[0][1], best, len(tried))
-
-
-def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
-    """Optimises the weights on existing lists, without a search, and sets them in the model."""
-    table, before = lists.table(), _start(model)
-    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
-
-    def evaluate(weights: Weights) -> float:
-        return sign * table.value(np.array(weights))
-
-    return _chosen(model, lists.metric, evaluate, before, _best_weights(lists, before), rounds=0)
+    return choose(model, lists.metric, evaluate, tried[0][1], best, len(tried))
 
 
 def _start(model: NoisyChannelModel) -> Weights:
@@ -288,7 +224,7 @@ def _start(model: NoisyChannelModel) -> Weights:
     return model.default_weights if model.weights.only_direct else model.weights
 
 
-def _chosen(
+def choose(
     model: NoisyChannelModel,
     metric: str,
     evaluate: Callable[[Weights], float],
@@ -320,7 +256,8 @@ def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[fl
     sources = [Source(pair.source, pair.features) for pair in lists.pairs]
     predictions = model.predict(sources, nbest=nbest, allow_unknown_features=True)
     outputs = lists.outputs([(index, each.tokens) for index, each in enumerate(predictions)])
-    return score_outputs(outputs, [lists.metric])[lists.metric].value, lists.add_predictions(predictions)
+    added = lists.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
+    return score_outputs(outputs, [lists.metric])[lists.metric].value, added
 
 
 def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
@@ -332,7 +269,7 @@ def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
     return _rounded(find_weights(lists.table(), np.array(start), free=_IS_LENGTH), start)
 
 
-def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
+def best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
     """The best weights on the lists within reach of others."""
     return _rounded(find_weights(lists.table(), np.array(weights), reach=reach), weights)
 
@@ -342,10 +279,6 @@ def _rounded(found: NDArray[np.float64], start: Weights) -> Weights:
     lowest = np.where(np.array(start) > 0, _MIN_WEIGHT, -np.inf)
     lowest[-1] = -np.inf
     return Weights(*(round(float(weight), 4) for weight in np.maximum(found, lowest)))
-
-
-def _format_weights(weights: Weights) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
 
 
 def find_weights(

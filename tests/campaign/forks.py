@@ -9,7 +9,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from antiphon.cli import main
-from tests.campaign.operations import stop_watching
 
 
 def call(*arguments):
@@ -43,19 +42,6 @@ def in_fork(work):
     with os.fdopen(reading, "rb") as pipe:
         text = pipe.read().decode()
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), text
-
-
-class ForkedCommand:
-    """Stands for ``subprocess.Popen`` of an antiphon command, which has ended as soon as it is there."""
-
-    def __init__(self, command, stderr, **_):
-        arguments = command[command.index("antiphon") + 1 :]
-        self._status, said = in_fork(lambda: (stop_watching(), call(*arguments))[1])
-        stderr.write(said.encode())
-
-    def wait(self):
-        """The exit status."""
-        return self._status
 
 
 def scratch_left(folder):

@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow
 import safetensors.torch
 import torch
 
@@ -58,8 +57,6 @@ def watch(root, hear):
     os.fsync = lambda descriptor: (tell("fsync", _path_of(descriptor)), fsync(descriptor))[1]
     for module, name, place in ((safetensors.torch, "save_file", 1), (torch, "save", 1)):
         setattr(module, name, _wrap_writer(tell, getattr(module, name), place))
-    open_arrow = pyarrow.OSFile
-    pyarrow.OSFile = lambda path, mode="r": (mode == "wb" and tell("write", path), open_arrow(path, mode))[1]
 
 
 def _wrap_writer(tell, write, place):

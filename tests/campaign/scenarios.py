@@ -9,12 +9,12 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 from antiphon import lite
-from antiphon.api import load
+from antiphon.api.model import load
 from antiphon.report import plots
 from antiphon.runs.run_folder import RunFolder
-from antiphon.settings_search import search, trials
+from antiphon.settings_search import search
 from antiphon.storage.manifest import holds_run
-from tests.campaign.forks import ForkedCommand, call, in_fork
+from tests.campaign.forks import call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
 _DATA = '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n'
@@ -73,13 +73,12 @@ SCENARIOS = {
     "train": Scenario(_TRAIN, "data", resume=("--resume",)),
     "train --force": Scenario([*_TRAIN, "--force", "--set", "train.seed=2"], "trained"),
     "train --resume": Scenario([*_TRAIN, "--resume"], "begun"),
-    "train, cached": Scenario([*_TRAIN, "--resume", "--set", "data.cache=cache"], "data"),
     "train, counting": Scenario(["train", "counted.toml", "--out", "run", "--resume"], "data"),
     "combine": Scenario(_COMBINE, "parts", "both", ("--force",)),
     "combine --force": Scenario([*_COMBINE, "--force", "--weights", "1,1,1,1"], "combined", "both"),
     "tune": Scenario(["tune", "both", "dev.tsv", "--rounds", "2", "--nbest", "2"], "combined", "both", (), False),
     "grid": Scenario(
-        ["grid", "counted.toml", "--grid", "data.min_count=1,2", "--out", "grid", "--jobs", "1"],
+        ["grid", "counted.toml", "--grid", "data.min_count=1,2", "--out", "grid"],
         "data",
         "grid/data.min_count=1",
     ),
@@ -173,12 +172,11 @@ def stop_after_an_epoch():
 
 
 def make_cheap():
-    """Replaces what takes long and is no matter here: drawing, and starting Python for every cell of a grid."""
+    """Replaces what takes long and is no matter here: drawing."""
     figure = MagicMock()
     figure.subplots.return_value.__iter__.side_effect = lambda: iter((MagicMock(), MagicMock()))
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
-    trials.subprocess.Popen = ForkedCommand
     search._GRACE_SECONDS = 1  # until a trial of a killed process is trained again
 
 

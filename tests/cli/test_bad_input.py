@@ -97,7 +97,8 @@ def test_what_is_no_run_folder_is_refused_by_every_verb(antiphon, tmp_path, verb
     assert_refused(antiphon(name, tmp_path / "none", *rest), "none: no such folder, expected a run folder")
     assert_refused(antiphon(name, tmp_path, *rest), "not a run folder, expected one with a manifest.json")
     (tmp_path / "lite.json").write_text("{}")
-    assert_refused(antiphon(name, tmp_path, *rest), "an exported run", f"python -m antiphon.lite {tmp_path} FILE")
+    said = ["lite.json: damaged"] if name == "predict" else ["an exported run", f"antiphon predict {tmp_path} FILE"]
+    assert_refused(antiphon(name, tmp_path, *rest), *said)
 
 
 @pytest.mark.parametrize(

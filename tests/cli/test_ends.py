@@ -1,114 +1,24 @@
-"""Processes end together: killed or terminated parents leave none behind, and nothing that is whole is lost.
-
-Nothing here waits for time to pass: a named pipe or a standard stream ends when the last process that has it open ends.
-"""
+"""Commands that are stopped end cleanly, and nothing that is whole is lost."""
 
 import os
-import select
 import shlex
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from antiphon.training.state import load_checkpoint
-from tests.interrupts import feed_without_end, hear_ctrl_c
+from tests.interrupts import hear_ctrl_c
 from tests.toy import write_pairs
 
 ROOT = Path(__file__).parent.parent.parent
-_PATIENCE = 120
-"""Seconds after which a test has failed."""
 
 
 def start(*arguments, **options):
     command = [sys.executable, "-m", "antiphon", *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT, bufsize=0, **options)
-
-
-@pytest.fixture
-def grid(tmp_path):
-    """A grid of two trainings that wait for their data, and pipes that lose their readers when those end."""
-    (tmp_path / "recipe.toml").write_text('[data]\ndev = "dev.tsv"\n')
-    (tmp_path / "dev.tsv").write_text("a\tb\n")
-    pipes = [tmp_path / name for name in ("one", "two")]
-    for pipe in pipes:
-        os.mkfifo(pipe)
-    axis = f"data.train={pipes[0]},{pipes[1]}"
-    (tmp_path / "temporary").mkdir()
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
-    options = {"env": environment, "stdin": subprocess.PIPE}
-    process = start("grid", tmp_path / "recipe.toml", "--grid", axis, "--out", tmp_path / "grid", **options)
-    with process, ThreadPoolExecutor() as pool:
-        opened = [pool.submit(os.open, pipe, os.O_WRONLY) for pipe in pipes]  # until a training reads it
-        ends = [each.result(_PATIENCE) for each in opened]
-        yield process, ends
-        process.kill()
-    for end in ends:
-        os.close(end)
-
-
-def has_lost_its_reader(end):
-    poll = select.poll()
-    poll.register(end, 0)
-    return bool(poll.poll(_PATIENCE * 1000))
-
-
-def test_trainings_end_with_a_grid_that_is_killed_and_delete_their_temporary_files(grid, tmp_path):
-    process, ends = grid
-    assert any((tmp_path / "temporary").iterdir())
-    process.kill()
-    assert all(has_lost_its_reader(end) for end in ends)
-    assert has_lost_its_reader(process.stdin)  # which its trainings share
-    assert not any((tmp_path / "temporary").iterdir())
-
-
-def test_a_grid_that_is_terminated_stops_its_trainings(grid, tmp_path):
-    process, ends = grid
-    process.terminate()
-    _, messages = process.communicate(timeout=_PATIENCE)
-    assert all(has_lost_its_reader(end) for end in ends)
-    assert process.returncode == 143
-    assert b"stopped; the same command resumes it" in b" ".join(messages.split())
-    assert not any((tmp_path / "temporary").iterdir())
-    assert b"Traceback" not in messages
-
-
-@pytest.fixture
-def told_of_workers(tmp_path):
-    """An environment in which a worker says that it has started before it imports anything."""
-    os.mkfifo(tmp_path / "started")
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\nif '--multiprocessing-fork' in sys.argv:\n"
-        f"    os.write(os.open({str(tmp_path / 'started')!r}, os.O_WRONLY), b'x')\n"
-    )
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    started = os.open(tmp_path / "started", os.O_RDWR)  # so that no worker ever waits for a reader
-    yield started, {**os.environ, "PYTHONPATH": path}
-    os.close(started)
-
-
-def test_workers_that_are_still_importing_end_with_a_parent_that_is_killed(toy_run, told_of_workers):
-    started, environment = told_of_workers
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with start("predict", toy_run, "--processes", "2", env=environment, **pipes) as process:
-        process.stdin.write(b"badu\n" * 5000)
-        assert os.read(started, 1) == b"x"
-        process.kill()
-        assert b"Traceback" not in process.stderr.read()  # until the last process that could write to it has ended
-
-
-def test_busy_workers_end_with_a_parent_that_is_terminated(toy_run):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with start("predict", toy_run, "--processes", "2", "--beam", "1", **pipes) as process:
-        Thread(target=feed_without_end, args=(process.stdin,), daemon=True).start()
-        assert process.stdout.readline() == b"baaduun\n"
-        process.terminate()
-        assert process.stderr.read() == b""
-    assert process.returncode == 143
 
 
 @pytest.mark.parametrize(("signal_", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -137,7 +47,7 @@ def test_a_signal_that_comes_during_an_import_is_not_swallowed_there(tmp_path, n
     )
     program = """
 import signal
-from antiphon.child_processes import raise_on_signals
+from antiphon.exceptions import raise_on_signals
 
 def main():
     raise_on_signals()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from antiphon.__main__ import loads_in_child
 from antiphon.cli.failures import failure_of
 from antiphon.storage.files import scratch_name
 from tests.cli.test_bad_input import assert_refused, write
@@ -118,10 +120,19 @@ def test_a_named_pipe_that_nothing_writes_into_is_refused(antiphon, toy_run, tmp
     assert_refused(antiphon("train", tmp_path / "pipe"), "a named pipe that nothing writes into")
 
 
-def test_a_lack_of_memory_is_one_sentence(antiphon, toy_run, monkeypatch):
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+        "std::bad_alloc",
+        "could not create a primitive",
+    ],
+)
+def test_a_lack_of_memory_is_one_sentence(antiphon, toy_run, monkeypatch, message):
     def exhausted(*_, **__):
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        raise RuntimeError(message)
 
+    monkeypatch.setitem(sys.modules, "antiphon.training.step", None)  # nothing can be imported any more
     monkeypatch.setattr("antiphon.data.batch.Batch.from_padded", exhausted)
     for verb in (["predict", toy_run], ["align", toy_run, "src/antiphon/recipe/shipped/toy/dev.tsv"]):
         assert_refused(antiphon(*verb, stdin=b"badu\n"), "out of memory")
@@ -145,6 +156,25 @@ def test_libraries_that_do_not_fit_into_memory_are_one_sentence(monkeypatch, cap
     assert [line.split(",")[0].split(" (")[0] for line in refused] == ["antiphon: out of memory"] * 2
 
 
+@pytest.mark.parametrize(("mebibytes", "status", "said"), [(512, 2, ["antiphon: out of memory"]), (2**16, 0, [])])
+def test_a_limit_of_memory_below_the_size_of_pytorch_is_one_sentence(toy_run, mebibytes, status, said):
+    limit = f"ulimit -c 0; ulimit -v {1024 * mebibytes}; exec "
+    command = [sys.executable, "-m", "antiphon", "predict", str(toy_run)]
+    done = subprocess.run(
+        ["bash", "-c", limit + shlex.join(command)], input="badu\n", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert [line.split(" (")[0] for line in done.stderr.splitlines()] == said
+
+
+def test_a_library_that_dies_while_it_is_imported_does_so_silently_in_a_child(tmp_path, monkeypatch, capfd):
+    (tmp_path / "dies_on_import.py").write_text("import os\nos.write(2, b'bad_alloc')\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not loads_in_child("dies_on_import")
+    assert loads_in_child("wave")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_mistake_of_the_program_keeps_its_traceback(monkeypatch):
     from antiphon import cli
 
@@ -155,7 +185,7 @@ def test_a_mistake_of_the_program_keeps_its_traceback(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["[fr]", "[/b]", "[bold]x", ":smile:"])
-def test_markup_in_the_name_of_a_run_is_shown_as_it_is(antiphon, tmp_path, name):
+def test_markup_in_the_name_of_a_run_is_shown_as_it_is(antiphon, tmp_path, monkeypatch, name):
     train, dev = write_pairs(tmp_path / "train.tsv", 5), write_pairs(tmp_path / "dev.tsv", 2)
     settings = ["--set", f"data.train={train}", "--set", f"data.dev={dev}", "--set", "model.kind=suffix_rule"]
     run = tmp_path / name
@@ -163,7 +193,8 @@ def test_markup_in_the_name_of_a_run_is_shown_as_it_is(antiphon, tmp_path, name)
     assert trained.status == 0, trained.err
     assert name in trained.err
     assert antiphon("info", run).status == 0
-    assert name in antiphon("compare", run, run, dev, "--format", "markdown").out
+    monkeypatch.chdir(tmp_path)  # a short path is on one line of the table
+    assert name in antiphon("compare", name, name, dev).out
 
 
 def test_codes_for_terminals_are_escaped(antiphon, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.cli.grid import as_table
 from antiphon.console import PlainConsole
-from antiphon.settings_search.trials import TrialResult
+from antiphon.settings_search.search import TrialResult
 from tests.toy import TOY
 
 RECIPE = """
@@ -47,7 +47,7 @@ def test_a_grid_trains_every_combination_and_leaves_the_best_recipe(antiphon, re
     weights = out / "model.kind=encoder_decoder" / "model.safetensors"
     assert "test" not in tomllib.loads((weights.parent / "recipe.toml").read_text())["data"]
     before = weights.stat().st_mtime_ns
-    again = antiphon("grid", recipe, "--grid", "model.kind=encoder_decoder", "--out", out, "--jobs", "1")
+    again = antiphon("grid", recipe, "--grid", "model.kind=encoder_decoder", "--out", out)
     assert again.status == 0, again.err
     assert [row["model.kind"] for row in rows(out)] == ["encoder_decoder"]
     assert weights.stat().st_mtime_ns == before
@@ -81,9 +81,9 @@ def test_a_grid_that_cannot_be_is_refused_before_anything_is_trained(antiphon, r
 
 def test_the_table_of_a_grid_breaks_no_name(capsys):
     result = TrialResult(("model.hidden_size=16", "train.learning_rate=0.001"), 12.5, 2, 6.0)
-    PlainConsole().print(as_table([result], "phoneme_error_rate"))
+    PlainConsole().print(as_table([result], "symbol_error_rate"))
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("model.hidden_size", "train.learning_rate", "phoneme"))
+    assert all(name in shown for name in ("model.hidden_size", "train.learning_rate", "symbol"))
 
 
 def test_a_link_in_place_of_the_folder_of_a_trial_is_not_trained_in(antiphon, recipe, tmp_path):

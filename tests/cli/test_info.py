@@ -7,7 +7,7 @@ from antiphon.cli.info import applicable_settings
 from antiphon.console import PlainConsole
 from antiphon.metrics.output_metrics import Score
 from antiphon.recipe.schema import Recipe
-from antiphon.report.comparison import ComparedSystems, System, as_markdown, as_table
+from antiphon.report.comparison import ComparedSystems, System, as_table
 from antiphon.report.tables import format_metric, info_table, metrics_table
 from tests.sealing import seal_again
 
@@ -59,11 +59,6 @@ def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):
     shown = antiphon("evaluate", toy_run, pairs).out
     assert "100.00" in shown
     assert "100.0000" not in shown
-
-
-def test_compare_shows_a_dash_where_nothing_is_known():
-    row = as_markdown(ComparedSystems([System("runs/x", "suffix_rule", {})])).splitlines()[2]
-    assert row == "| runs/x | suffix_rule | - | - | - | - |"
 
 
 def test_the_table_of_compare_has_no_row_of_which_nothing_is_known():

@@ -150,10 +150,8 @@ def test_compare_puts_runs_side_by_side(antiphon, runs, toy_run):
         assert accuracy["signature"]
     assert systems[0]["metrics"]["accuracy"]["p_value"] is None
     assert 0 < systems[1]["metrics"]["accuracy"]["p_value"] <= 1
-    markdown = antiphon(*arguments, "--format", "markdown").out
-    assert markdown.startswith("| run | kind | accuracy |")
-    assert "exact match|nfc|percent" in markdown
-    assert "transformer" in antiphon(*arguments).out
+    table = antiphon(*arguments).out
+    assert all(text in table for text in ("transformer", "accuracy", "exact match|nfc|percent"))
 
 
 def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
@@ -194,50 +192,7 @@ def test_further_references_count_and_must_have_as_many_lines(antiphon, runs, tm
     assert "short.txt: 1 line, expected 2 as in" in refused.err
 
 
-@pytest.fixture(scope="module")
-def transformer_encoders(tmp_path_factory):
-    """Transducers whose encoders are transformers, barely trained: bidirectional, causal, and a channel."""
-    folder = tmp_path_factory.mktemp("encoders")
-    write_pairs(folder / "train.tsv", 40, seed=1)
-    write_pairs(folder / "dev.tsv", 8, seed=2)
-    own = {"bidirectional": {"search.over": "paths"}, "causal": {"model.encoder": "unidirectional"}}
-    own["channel"] = {"model.encoder": "unidirectional", "data.swap": True}
-    for name, settings in own.items():
-        small = {
-            "model.encoder_network": "transformer",
-            "model.encoder_layers": 1,
-            "model.hidden_size": 8,
-            "train.max_epochs": 1,
-            "train.passes": 1,
-            "search.rule_weight": 0.0,
-        }
-        files = {"data.train": str(folder / "train.tsv"), "data.dev": str(folder / "dev.tsv")}
-        package.train({}, folder / name, settings=small | files | settings)
-    return folder
-
-
-def test_every_command_takes_a_transformer_as_encoder(antiphon, transformer_encoders, tmp_path):
-    runs, dev = transformer_encoders, transformer_encoders / "dev.tsv"
-    combined, together = tmp_path / "combined", tmp_path / "together"
-    assert "lstm | transformer" in antiphon("settings", "model.encoder_network").out
-    small = ["--set", "model.encoder_network=transformer", "--set", "model.encoder_layers=1", "--dry-run"]
-    assert "GiB at the peak" in antiphon("train", "toy", *small).err
-    for name in ("bidirectional", "causal"):
-        assert json.loads(antiphon("info", runs / name, "--json").out)["kind"] == "transducer"
-        assert antiphon("predict", runs / name, stdin=b"badu\nka\n").out.count("\n") == 2
-        assert antiphon("align", runs / name, dev).status == 0
-    assert antiphon("stream", runs / "causal", stdin=b"badu\n").status == 0
-    assert antiphon("evaluate", runs / "causal", dev, "--online").status == 0
-    assert antiphon("compare", runs / "bidirectional", runs / "causal", dev).status == 0
-    assert antiphon("ensemble", runs / "causal", runs / "bidirectional", "--out", together).status == 0
-    assert antiphon("predict", together, stdin=b"badu\n").status == 0
-    parts = ["--direct", runs / "causal", "--channel", runs / "channel", "--out", combined]
-    assert antiphon("combine", *parts).status == 0
-    assert antiphon("tune", combined, dev, "--rounds", "1").status == 0
-    assert antiphon("stream", combined, stdin=b"badu\n").status == 0
-
-
-def test_a_bidirectional_transformer_is_not_asked_to_stream(antiphon, transformer_encoders):
-    refused = antiphon("stream", transformer_encoders / "bidirectional", stdin=b"badu\n")
+def test_a_bidirectional_encoder_is_not_asked_to_stream(antiphon, toy_run):
+    refused = antiphon("stream", toy_run, stdin=b"badu\n")
     assert refused.status == 2
     assert "bidirectional encoder and cannot write before its input has ended" in refused.err

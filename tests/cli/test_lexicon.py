@@ -48,15 +48,6 @@ def test_the_steps_of_the_run_apply_to_what_is_listed(lowercase_rules, tmp_path,
     assert antiphon("predict", lowercase_rules, "--lexicon", lexicon, stdin="CAFÉ\n".encode()).out == "KAFFEE\n"
 
 
-def test_processes_answer_as_one_does(toy_run, lexicon, antiphon):
-    inputs = b"badu\ndagi\n\nki\nbogu\n"
-    alone, together = (
-        antiphon("predict", toy_run, "--lexicon", lexicon, "--processes", number, stdin=inputs) for number in (1, 2)
-    )
-    assert alone.out == together.out
-    assert together.err == alone.err
-
-
 def test_a_file_of_more_inputs_than_are_held_at_once(lowercase_rules, lexicon):
     model = package.load(lowercase_rules)
     sources = ["badu", "dagi"] * 1500

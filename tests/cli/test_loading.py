@@ -1,4 +1,7 @@
-"""Commands choose the number of threads by the size of what they load."""
+"""What commands load, and how many threads they choose for it."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -29,3 +32,10 @@ def test_threads_for_a_language_model_follow_from_its_vocabulary(antiphon, tmp_p
     monkeypatch.setattr("antiphon.device.choose_threads", lambda *given: sizes.append(given) or 1)
     model = load_run(tmp_path / "lm", "cpu", None)
     assert [target_size for _, _, target_size in sizes] == [len(model.codec.target.vocab)]
+
+
+def test_predicting_does_without_the_libraries_of_corpora(toy_run):
+    program = (
+        f"import sys, antiphon; antiphon.load({str(toy_run)!r}).predict(['ab']); assert 'pyarrow' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,7 +10,7 @@ from torch import nn
 from antiphon.api.model import NeuralModel
 from antiphon.decode.beam_search import search_outputs
 from antiphon.exceptions import RecipeError
-from antiphon.models.left_to_right import log_likelihood
+from antiphon.models.left_to_right import LeftToRight, log_likelihood
 from antiphon.recipe.kinds import KINDS, Kind, register
 from antiphon.recipe.model_sections import ModelSection
 from antiphon.training.task import GenerationTask
@@ -23,7 +23,7 @@ class BigramSection(ModelSection):
     """Width of token vectors."""
 
 
-class Bigram(nn.Module):
+class Bigram(LeftToRight):
     """p(next token | token before, mean of the source); the state is nothing."""
 
     def __init__(self, source_size, target_size, feature_size, *, width_of_tokens):
@@ -41,9 +41,6 @@ class Bigram(nn.Module):
 
     def step(self, memory, state, tokens, sentence):
         return self.output(memory[sentence] + self.target(tokens)).log_softmax(1), state
-
-    def select(self, state, index):
-        return state[index]
 
 
 ENTRY = Kind(

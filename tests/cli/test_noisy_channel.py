@@ -51,7 +51,7 @@ def train_parts(folder):
 def combined(antiphon, parts, tmp_path):
     out = tmp_path / "combined"
     arguments = ["--direct", parts / "direct", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
-    result = antiphon("combine", *arguments, "--proposals", "16", "--beam", "8")
+    result = antiphon("combine", *arguments, "--set", "search.proposals=16", "--beam", "8")
     assert result.status == 0, result.err
     return out
 
@@ -69,7 +69,7 @@ def test_unpaired_text_makes_a_scarce_model_better(antiphon, parts, combined):
 
 def test_tuning_from_bad_weights_does_not_end_below_the_direct_model(antiphon, parts, tmp_path):
     models = ["--direct", parts / "direct", "--channel", parts / "channel", "--lm", parts / "lm"]
-    bad = ["--weights", "0.01,0.01,1,-4", "--beam", "8", "--proposals", "16"]
+    bad = ["--weights", "0.01,0.01,1,-4", "--beam", "8", "--set", "search.proposals=16"]
     assert antiphon("combine", *models, *bad, "--out", tmp_path / "bad").status == 0
     assert antiphon("tune", tmp_path / "bad", parts / "dev.tsv", "--rounds", "2").status == 0
     tuned = json.loads((tmp_path / "bad/metrics.json").read_text())["tuned"]
@@ -154,11 +154,10 @@ def test_a_combination_of_the_direct_model_alone_is_tuned_from_the_start(antipho
 
 @pytest.mark.parametrize("ranks", [[0, 1], [2, 1, 0]])
 def test_a_tuned_combination_is_never_below_its_direct_model_on_dev(antiphon, with_rules, tmp_path, ranks):
-    dev, lists = write_answers(tmp_path / "direct", tmp_path / "dev.tsv", ranks), tmp_path / "lists.jsonl"
+    dev = write_answers(tmp_path / "direct", tmp_path / "dev.tsv", ranks)
     direct = accuracy(antiphon, tmp_path / "direct", dev)
-    for option in ("--save-lists", "--lists"):
-        assert antiphon("tune", with_rules, dev, "--rounds", "2", "--nbest", "8", option, lists).status == 0
-        assert accuracy(antiphon, with_rules, dev) >= direct > 0
+    assert antiphon("tune", with_rules, dev, "--rounds", "2", "--nbest", "8").status == 0
+    assert accuracy(antiphon, with_rules, dev) >= direct > 0
 
 
 def test_tuning_is_written_into_the_run_and_shown(antiphon, parts, combined):
@@ -271,55 +270,6 @@ def test_features_that_the_channel_does_not_know_are_refused(antiphon, train_sma
     assert "1 feature tokens of the direct model are not in its vocabulary ('V')" in result.err
 
 
-def test_the_reading_of_the_channel_prefix_is_chosen_when_combining(antiphon, parts, tmp_path):
-    arguments = ["combine", "--direct", parts / "direct", "--channel", parts / "channel", "--out", tmp_path / "x"]
-    assert antiphon(*arguments, "--channel-prefix", "anywhere").status == 0
-    assert package.load(tmp_path / "x").module.reading == "anywhere"
-
-
-def test_lists_are_saved_once_and_weighed_without_a_search(antiphon, parts, combined, tmp_path):
-    lists, options = tmp_path / "lists.jsonl", ["--nbest", "8", "--rounds", "1"]
-    assert antiphon("tune", combined, parts / "dev.tsv", *options, "--save-lists", lists).status == 0
-    first = json.loads(lists.read_text(encoding="utf-8").splitlines()[0])
-    assert first["candidates"][0].keys() == {"tokens", "direct", "channel", "language_model", "length"}
-    assert antiphon("tune", combined, parts / "dev.tsv", "--lists", lists).status == 0
-    tuned = json.loads((combined / "metrics.json").read_text())["tuned"]
-    assert tuned["rounds"] == 0
-    assert tuned["after"] >= tuned["before"]
-    refused = antiphon("tune", combined, parts / "test.tsv", "--lists", lists)
-    assert (refused.status, "lists of candidates, expected 150" in refused.err) == (2, True)
-    lists.write_text(lists.read_text(encoding="utf-8").replace('"direct"', '"direkt"'), encoding="utf-8")
-    refused = antiphon("tune", combined, parts / "dev.tsv", "--lists", lists)
-    assert (refused.status, f"{lists}:1: no list of candidates" in refused.err) == (2, True)
-
-
-@pytest.mark.parametrize("score", ["NaN", "Infinity", "1e999"])
-def test_scores_of_saved_lists_that_are_no_numbers_are_refused(antiphon, parts, combined, tmp_path, score):
-    lists, pairs = tmp_path / "lists.jsonl", tmp_path / "dev.tsv"
-    pairs.write_text("badu\tbaaduun\n")
-    scores = f'"direct": -1.5, "channel": {score}, "language_model": -Infinity, "length": 3.0'
-    lists.write_text(f'{{"source": "badu", "reference": "baaduun", "candidates": [{{"tokens": ["b"], {scores}}}]}}\n')
-    refused = antiphon("tune", combined, pairs, "--lists", lists)
-    assert refused.status == 2
-    assert f"{lists}:1: no list of candidates for line 1 of the pairs (channel is {float(score)})" in refused.err
-
-
-def test_saved_lists_overwrite_nothing_and_a_wrong_name_is_noticed_before_the_search(
-    antiphon, parts, combined, tmp_path
-):
-    mine = shutil.copyfile(parts / "dev.tsv", tmp_path / "mine.tsv")
-    before = (combined / "recipe.toml").read_bytes()
-    for out, message in (
-        (mine, "exists already, expected the name of a new file"),
-        (tmp_path / "no/lists", "no folder"),
-    ):
-        refused = antiphon("tune", combined, mine, "--save-lists", out)
-        assert refused.status == 2
-        assert refused.err.startswith(f"antiphon: {out}: {message}")
-    assert mine.read_bytes() == (parts / "dev.tsv").read_bytes()
-    assert (combined / "recipe.toml").read_bytes() == before
-
-
 def test_a_combination_never_replaces_a_run_that_it_is_made_of(antiphon, parts, tmp_path):
     runs = {name: shutil.copytree(parts / name, tmp_path / name) for name in ("direct", "lm")}
     before = {path: path.read_bytes() for run in runs.values() for path in run.rglob("*") if path.is_file()}
@@ -340,7 +290,7 @@ def test_a_combination_never_replaces_a_run_that_it_is_made_of(antiphon, parts, 
 def test_the_direct_model_may_be_an_ensemble(antiphon, parts, combined, tmp_path):
     assert antiphon("ensemble", parts / "direct", parts / "direct", "--out", tmp_path / "two").status == 0
     arguments = ["--direct", tmp_path / "two", "--channel", parts / "channel", "--lm", parts / "lm", "--out"]
-    made = antiphon("combine", *arguments, tmp_path / "noisy", "--proposals", "16", "--beam", "8")
+    made = antiphon("combine", *arguments, tmp_path / "noisy", "--set", "search.proposals=16", "--beam", "8")
     assert made.status == 0, made.err
     inputs = "\n".join(words(10, seed=5)).encode()
     alone, together = (antiphon("predict", run, stdin=inputs).out for run in (combined, tmp_path / "noisy"))
@@ -357,7 +307,7 @@ def test_only_a_combined_run_can_be_tuned(antiphon, parts):
 def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads(antiphon, parts, combined, tmp_path):
     out = tmp_path / "online"
     arguments = ["--direct", parts / "online", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
-    assert antiphon("combine", *arguments, "--proposals", "16", "--beam", "8").status == 0
+    assert antiphon("combine", *arguments, "--set", "search.proposals=16", "--beam", "8").status == 0
     inputs = words(15, seed=11)
     predicted, streamed = (
         antiphon(verb, out, stdin="\n".join(inputs).encode()).out.split() for verb in ("predict", "stream")

@@ -3,9 +3,9 @@
 import io
 import itertools
 
-from antiphon.api import Candidate, Prediction
 from antiphon.cli.predict import Progress, UnknownSymbols, count_lines
 from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
+from antiphon.torch_free.results import Candidate, Prediction
 from antiphon.torch_free.vocab import Vocab
 
 NOTHING = (Candidate("", 0.0, (), ()),)

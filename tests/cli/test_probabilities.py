@@ -110,8 +110,8 @@ def test_an_ensemble_of_ensembles_is_refused(antiphon, toy_run, tmp_path):
 
 @pytest.mark.slow
 def test_a_geometric_model_learns_the_toy_and_decodes_it(tmp_path, antiphon):
-    run = tmp_path / "geometric"
-    assert antiphon("train", "toy", "--set", "model.transition=geometric", "--out", run).status == 0
+    run, settings = tmp_path / "geometric", ("--set", "model.transition=geometric", "--set", "train.max_epochs=40")
+    assert antiphon("train", "toy", *settings, "--out", run).status == 0
     model = package.load(run)
     pairs = [(word, inflect(word)) for word in words(100, seed=77)]
     by_outputs = model.evaluate(pairs).metrics["accuracy"].value

@@ -48,7 +48,7 @@ def test_a_sheet_goes_out_blind_and_comes_back_as_preferences(folder, tmp_path, 
     text = antiphon("compare", "--tally", *sheets).out
     assert "8 questions judged" in text
     assert "sign test, two-sided" in text
-    assert "most judges" in antiphon("compare", "--tally", *sheets, "--format", "markdown").out
+    assert "most judges" in antiphon("compare", "--tally", *sheets).out
 
 
 def choice(row, wanted):

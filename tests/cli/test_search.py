@@ -1,21 +1,14 @@
-"""A search with drawn values and pruning, and trainings that fail or are killed."""
+"""A search with drawn values and pruning, and trainings that fail."""
 
 import csv
-import signal
 import sys
 import tomllib
 
 import pytest
 
-from antiphon.settings_search import trials
-from tests.settings_search.forked_training import ForkedTraining
-from tests.shared_folders import run_command
-from tests.toy import write_pairs
+from tests.toy import write_recipe
 
 RECIPE = """
-[data]
-train = "train.tsv"
-dev = "dev.tsv"
 [model]
 hidden_size = 6
 [train]
@@ -26,35 +19,15 @@ dev_metric = "perplexity"
 COUNTING = ["--set", "model.kind=suffix_rule", "--set", "train.dev_metric=accuracy"]
 
 
-def write_recipe(folder):
-    write_pairs(folder / "train.tsv", 30, 1)
-    write_pairs(folder / "dev.tsv", 10, 2)
-    (folder / "recipe.toml").write_text(RECIPE)
-    return folder / "recipe.toml"
-
-
 @pytest.fixture
 def recipe(tmp_path):
-    return write_recipe(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory):
-    """All that a training imports is imported, so that forked ones need not do it."""
-    folder = tmp_path_factory.mktemp("warm")
-    run_command("train", write_recipe(folder), "--out", folder / "run")
+    return write_recipe(tmp_path, 30, 10, RECIPE)
 
 
 @pytest.fixture
-def forked(monkeypatch, warm):
-    """Trainings are forked."""
-    monkeypatch.setattr(trials.subprocess, "Popen", ForkedTraining)
-
-
-@pytest.fixture
-def grid(antiphon, recipe, tmp_path, forked):
-    """Gives a search in the folder ``out``, one trial at a time."""
-    return lambda *arguments: antiphon("grid", recipe, "--out", tmp_path / "out", "--jobs", "1", *arguments)
+def grid(antiphon, recipe, tmp_path):
+    """Gives a search in the folder ``out``."""
+    return lambda *arguments: antiphon("grid", recipe, "--out", tmp_path / "out", *arguments)
 
 
 def rows(out):
@@ -72,7 +45,7 @@ def test_values_are_drawn_from_lists_and_ranges_and_the_best_recipe_is_left(grid
     result = grid(*COUNTING, *spaces, "--sampler", sampler, "--trials", "6")
     assert result.status == 0, result.err
     found = rows(tmp_path / "out")
-    assert len(found) == 6
+    assert 2 <= len(found) <= 6  # a combination that is drawn twice has one row
     assert {row["data.min_count"] for row in found} <= {"1", "2", "3"}
     assert {row["data.lowercase"] for row in found} == {"true", "false"}
     best = tomllib.loads((tmp_path / "out" / "best.toml").read_text())
@@ -94,30 +67,6 @@ def test_a_trial_that_falls_behind_is_pruned_and_stays_so(grid, tmp_path):
     before = contents(run)
     assert grid("--grid", axis, "--prune", "median").out == result.out
     assert contents(run) == before
-
-
-def test_a_training_that_is_killed_is_tried_again_but_not_for_ever(grid, tmp_path, monkeypatch):
-    class Killed(ForkedTraining):
-        """Is killed the first time, and always if its recipe says so."""
-
-        killed = 0
-
-        def wait(self):
-            status = super().wait()
-            type(self).killed += 1
-            return -signal.SIGKILL if self.killed == 1 or "=2.toml" in self.command else status
-
-        def __init__(self, command, **options):
-            self.command = " ".join(command)
-            super().__init__(command, **options)
-
-    monkeypatch.setattr(trials.subprocess, "Popen", Killed)
-    result = grid(*COUNTING, "--grid", "data.min_count=1,2")
-    assert result.status == 2
-    assert Killed.killed == 2 + 3
-    good, bad = rows(tmp_path / "out")
-    assert (good["data.min_count"], good["problem"]) == ("1", "")
-    assert (bad["state"], bad["problem"]) == ("failed", "killed 3 times, the last time by SIGKILL")
 
 
 def test_values_that_make_no_recipe_together_fail_one_trial(grid, tmp_path):
@@ -146,7 +95,6 @@ def test_values_that_make_no_recipe_together_fail_one_trial(grid, tmp_path):
     [
         (["--grid", "data.min_count=1..3"], "a range, expected a list of values, or --sampler random or tpe"),
         (["--grid", "data.min_count=1,2", "--trials", "3"], "--trials 3: a grid has all combinations"),
-        (["--grid", "data.min_count=1,2", "--devices", "cpu,99"], "--devices 99: not found on this machine"),
         (["--grid", "data.min_count=3..1", "--sampler", "tpe"], "not a range"),
     ],
 )
@@ -175,14 +123,3 @@ def test_another_search_in_the_folder_is_refused_in_a_sentence(grid, tmp_path):
         "choose another --out\n",
     )
     assert contents(tmp_path / "out") == before
-
-
-def test_slots_follow_the_devices(monkeypatch):
-    monkeypatch.setattr(trials, "visible_gpus", lambda: ["4", "7"])
-    slots = {given: trials.make_slots(*given) for given in [(None, 3), ("1,1,0", None), ("cpu", 2), ("0,cpu", 1)]}
-    assert [slot.environment for slot in slots[None, 3]] == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in "474"]
-    assert [slot.gpu for slot in slots["1,1,0", None]] == ["7", "7", "4"]
-    assert [(slot.device, slot.environment) for slot in slots["cpu", 2]] == [("cpu", {})] * 2
-    assert [(slot.device, slot.gpu) for slot in slots["0,cpu", 1]] == [("auto", "4")]
-    monkeypatch.setattr(trials, "visible_gpus", list)
-    assert trials.make_slots(None, None) == [trials.Slot()] * 2

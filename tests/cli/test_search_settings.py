@@ -45,12 +45,6 @@ def test_predict_searches_with_other_settings_and_leaves_the_run_as_it_is(antiph
     assert (run / "recipe.toml").read_bytes() == before
 
 
-def test_several_processes_search_with_the_settings(antiphon, run, words):
-    alone, together = (antiphon("predict", run, words, *LENGTHS, *more) for more in ([], ["--processes", "2"]))
-    assert together.status == 0, together.err
-    assert together.out == alone.out
-
-
 def test_a_noisy_channel_is_searched_with_other_weights(antiphon, run, words, tmp_path):
     channel = write_run(tmp_path / "channel", "unidirectional", swap=True, seed=1)
     lm = write_run(tmp_path / "lm", "language_model", seed=2)

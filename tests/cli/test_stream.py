@@ -135,14 +135,12 @@ def test_evaluation_online_gives_quality_and_delay(online_run, antiphon, tmp_pat
     assert json.loads(late)["metrics"]["AL"]["value"] > online["AL"]["value"]
 
 
-def test_a_sweep_trades_delay_for_quality_and_draws_it(online_run, antiphon, tmp_path):
-    test = write_pairs(tmp_path / "test.tsv", 60, seed=7)
-    result = antiphon("evaluate", online_run, test, "--policy", "greedy", "--sweep", "-3,0,3", "--json")
-    delays = [json.loads(line)["metrics"]["AL"]["value"] for line in result.out.splitlines()]
+def test_a_bias_trades_delay_for_quality(online_run, antiphon, tmp_path):
+    command = ["evaluate", online_run, write_pairs(tmp_path / "test.tsv", 60, seed=7), "--online", "--policy", "greedy"]
+    found = [json.loads(antiphon(*command, "--json", "--emit-bias", bias).out) for bias in (-3, 0, 3)]
+    delays = [each["metrics"]["AL"]["value"] for each in found]
     assert delays == sorted(delays, reverse=True)
     assert len(set(delays)) == 3
-    assert (online_run / "online.png").read_bytes().startswith(b"\x89PNG")
-    assert "emit bias" in antiphon("evaluate", online_run, test, "--sweep", "0").out
 
 
 def test_runs_that_cannot_stream_say_what_to_train(toy_run, antiphon):
@@ -153,10 +151,8 @@ def test_runs_that_cannot_stream_say_what_to_train(toy_run, antiphon):
         package.load(toy_run).stream()
 
 
-def test_bad_streams_and_sweeps_are_refused(online_run, antiphon, tmp_path):
+def test_text_that_is_not_utf8_is_refused(online_run, antiphon):
     assert "not UTF-8" in antiphon("stream", online_run, stdin=b"a\xff\n").err
-    test = write_pairs(tmp_path / "test.tsv", 3)
-    assert "expected finite numbers separated by commas" in antiphon("evaluate", online_run, test, "--sweep", "1,x").err
 
 
 def test_streams_leave_out_what_readers_of_lines_leave_out(online_run, antiphon):
@@ -205,10 +201,9 @@ def test_lines_that_are_not_utf8_are_numbered(online_run, antiphon):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--policy", "greedy"], "--policy: only for streams, expected it together with --online or --sweep"),
-        (["--emit-bias", "2"], "--emit-bias: only for streams, expected it together with --online or --sweep"),
-        (["--margin", "0"], "--margin: only for streams, expected it together with --online or --sweep"),
-        (["--sweep", "0", "--emit-bias", "2"], "--emit-bias: --sweep has the biases, expected only one of them"),
+        (["--policy", "greedy"], "--policy: only for streams, expected it together with --online"),
+        (["--emit-bias", "2"], "--emit-bias: only for streams, expected it together with --online"),
+        (["--margin", "0"], "--margin: only for streams, expected it together with --online"),
     ],
 )
 def test_options_of_streams_that_would_be_ignored_are_refused(online_run, antiphon, tmp_path, options, message):
@@ -220,7 +215,6 @@ def test_options_of_streams_that_would_be_ignored_are_refused(online_run, antiph
 def test_results_never_take_the_name_of_a_file_of_the_run(online_run, antiphon, tmp_path):
     run, pairs = shutil.copytree(online_run, tmp_path / "run"), write_pairs(tmp_path / "test.tsv", 2, seed=3)
     for arguments in (
-        ["evaluate", run, pairs, "--sweep", "0", "--plot", run / "online.png"],
         ["align", run, pairs, "--plot", run / "training.png"],
         ["errors", run, pairs, "--out", run / "overlap.tsv"],
     ):
@@ -229,22 +223,3 @@ def test_results_never_take_the_name_of_a_file_of_the_run(online_run, antiphon, 
         assert f"{arguments[-1]}: the name of a file of the run in that folder, expected another name" in result.err
     assert antiphon("align", run, pairs, "--plot", run / "first.png").status == 0
     assert antiphon("predict", run, stdin=b"badu\n").status == 0
-
-
-def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    pairs = write_pairs(tmp_path / "pairs.tsv", 4)
-    result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2")
-    assert result.status == 0
-    assert "emit bias" in result.out
-    assert "online.png skipped: pictures need matplotlib" in result.err
-
-
-def test_a_sweep_is_drawn_into_a_file_of_any_format(antiphon, online_run, tmp_path):
-    pairs, picture = write_pairs(tmp_path / "pairs.tsv", 4), tmp_path / "delay.svg"
-    result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2", "--plot", picture)
-    assert result.status == 0
-    drawn = picture.read_text()
-    wanted = ["Quality against delay, by emit bias", "average lagging (source tokens)", "accuracy (%)", "0", "2"]
-    assert all(f">{text}</text>" in drawn for text in wanted)
-    assert "together with --sweep" in antiphon("evaluate", online_run, pairs, "--plot", picture).err

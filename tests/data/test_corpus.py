@@ -1,12 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
-from antiphon.data.corpus import Corpus, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.corpus import Corpus, CountedCorpus, LengthLimits
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
@@ -20,12 +21,11 @@ def pairs(*texts):
     return [Pair(source, target, (), f"x:{n}") for n, (source, target) in enumerate(texts)]
 
 
-def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
+def test_a_corpus_holds_what_was_read(monkeypatch):
     monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
     given_pairs = pairs(("ab", "c"), ("d", "efg"), ("h", "h"), ("abc", "a"), ("b", "b"))
-    stats = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", LengthLimits())
-    corpus = Corpus(tmp_path / "x.arrow")
-    assert stats.kept == len(corpus) == 5
+    corpus = Corpus.encode(given_pairs, CODEC, LengthLimits())
+    assert corpus.stats.kept == len(corpus) == 5
     assert corpus.source_lengths.tolist() == [3, 2, 2, 4, 2]
     batch = corpus.batch([3, 0])
     assert SIDE.decode(batch.source[0].tolist()) == "abc"
@@ -33,81 +33,74 @@ def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
     assert batch.source_lengths.tolist() == [4, 3]
 
 
-def test_long_pairs_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+def test_long_pairs_are_held_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(corpus_module, "_CHARACTERS_PER_CHUNK", 100)
     held = []
     monkeypatch.setattr(Chars, "split_all", lambda _, texts: held.append(len(texts)) or [list(text) for text in texts])
-    write_corpus(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, tmp_path / "x.arrow", LengthLimits())
+    corpus = Corpus.encode(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, LengthLimits())
     assert held == [2, 2, 10, 10]
-    assert len(Corpus(tmp_path / "x.arrow")) == 12
+    assert len(corpus) == 12
 
 
-def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, monkeypatch):
+def test_a_corpus_read_once_equals_one_encoded_with_its_vocabulary(monkeypatch):
     monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
     given_pairs = [
         pair._replace(features=("b", "X")) for pair in pairs(("ba", "c"), ("aaaa", "zz"), ("b", "c"), ("d", "ef"))
     ]
-    counted = write_counted_corpus(given_pairs, CODEC, tmp_path / "counted.arrow", LengthLimits(max_source_length=3))
+    counted = CountedCorpus.read(given_pairs, CODEC, LengthLimits(max_source_length=3))
     source, target, features = counted.source.vocab(2), counted.target.vocab(2), counted.features.vocab()
     assert source.tokens[4:] == ("b",)
     assert target.tokens[4:] == ("c",)
     assert features.tokens[4:] == ("X", "b")
-    remap_corpus_ids(
-        tmp_path / "counted.arrow",
-        tmp_path / "once.arrow",
-        source.encode(counted.source),
-        target.encode(counted.target),
-        features.encode(counted.features),
+    once = counted.with_ids(
+        source.encode(counted.source), target.encode(counted.target), features.encode(counted.features)
     )
     codec = PairCodec(
         TextCodec(Normalisation(), Chars(), source), TextCodec(Normalisation(), Chars(), target), features
     )
-    stats = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", LengthLimits(max_source_length=3))
-    assert str(stats) == str(counted.stats) == "3 pairs, dropped: 1 source too long"
-    once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
-    assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
-    assert once.features.tolist() == [[4, 5]] * 3
+    twice = Corpus.encode(given_pairs, codec, LengthLimits(max_source_length=3))
+    assert str(once.stats) == str(twice.stats) == "3 pairs, dropped: 1 source too long"
+    batches = once.batch(range(3)), twice.batch(range(3))
+    assert all(torch.equal(one, other) for one, other in zip(*batches, strict=True))
+    assert batches[0].features.tolist() == [[4, 5]] * 3
 
 
-def test_unknown_words_of_a_corpus_are_known_by_their_first_position_if_words_are_copied(tmp_path):
+def test_unknown_words_of_a_corpus_are_known_by_their_first_position_if_words_are_copied():
     side = TextCodec(Normalisation(), Words(), Vocab(["saw", "met"]))
     texts = pairs(("Zoe saw Zoe Yan", "Zoe met Yan"), ("saw", "Ann"))
     codec = PairCodec(side, side, copies_words=True)
-    write_corpus(texts, codec, tmp_path / "twice.arrow", LengthLimits(), may_copy=True)
-    counted = write_counted_corpus(texts, codec, tmp_path / "counted.arrow", LengthLimits())
+    twice = Corpus.encode(texts, codec, LengthLimits(), may_copy=True)
+    counted = CountedCorpus.read(texts, codec, LengthLimits())
     words = WordIds(side.vocab)
-    targets, copied = words.encode_many(list(counted.target)), words.encode_many(list(counted.source))
-    tables = side.vocab.encode(counted.source), targets, codec.features.encode(counted.features), copied
-    remap_corpus_ids(tmp_path / "counted.arrow", tmp_path / "once.arrow", *tables)
+    targets, copied = words.encode(counted.target), words.encode(counted.source)
+    once = counted.with_ids(side.vocab.encode(counted.source), targets, codec.features.encode(counted.features), copied)
     expected = Batch.of_text(codec, [Source(pair.source) for pair in texts], [pair.target for pair in texts])
     V = len(side.vocab)
     assert expected.copied.tolist() == [[V, 4, V, V + 3, -1], [4, -1, -1, -1, -1]]
     assert expected.target.tolist() == [[V, 5, V + 3, END], [UNKNOWN, END, PAD, PAD]]
-    for name in ("once", "twice"):
-        batch = Corpus(tmp_path / f"{name}.arrow", copied_size=V).batch(range(2))
+    for corpus in (once, twice):
+        batch = replace(corpus, copied_size=V).batch(range(2))
         assert all(torch.equal(one, other) for one, other in zip(batch, expected, strict=True))
-        plain = Corpus(tmp_path / f"{name}.arrow").batch(range(2))
+        plain = corpus.batch(range(2))
         assert plain.target.tolist() == [[UNKNOWN, 5, UNKNOWN, END], [UNKNOWN, END, PAD, PAD]]
         assert plain.copied.shape == (2, 0)
 
 
-def test_every_batch_of_a_corpus_has_as_many_feature_columns(tmp_path):
+def test_every_batch_of_a_corpus_has_as_many_feature_columns():
     features = [(), ("X",), ("b", "X", "b")]
     given_pairs = [pair._replace(features=each) for pair, each in zip(pairs(*[("a", "b")] * 3), features, strict=True)]
     codec = PairCodec(SIDE, SIDE, Vocab(["b", "X"]))
-    write_corpus(given_pairs, codec, tmp_path / "x.arrow", LengthLimits())
-    corpus = Corpus(tmp_path / "x.arrow")
+    corpus = Corpus.encode(given_pairs, codec, LengthLimits())
     assert [corpus.batch([n]).features.tolist() for n in range(3)] == [[[PAD, PAD]], [[5, PAD]], [[5, 4]]]
 
 
-def test_what_is_left_out_is_counted_by_reason(tmp_path):
-    stats = write_corpus(
+def test_what_is_left_out_is_counted_by_reason():
+    corpus = Corpus.encode(
         pairs(("ab", "c"), ("", "c"), ("a", ""), ("abcdef", "a"), ("a", "abcdef"), ("abcd", "abcd")),
         CODEC,
-        tmp_path / "x.arrow",
         LengthLimits(max_source_length=5, max_target_length=5, max_cells=15),
     )
-    assert str(stats) == "1 pair, dropped: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
+    assert str(corpus.stats) == "1 pair, dropped: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
 
 
 def test_a_batch_is_padded_and_ended():
@@ -167,12 +160,3 @@ def test_an_empty_corpus_has_no_batches():
 
 def _plan(sources, order):
     return plan_batches(sources, sources, batch_size=32, max_cells=100_000, order=order)
-
-
-def test_a_corpus_is_read_from_the_mapped_file(tmp_path):
-    write_corpus(pairs(*[("abc", "de")] * 1000), CODEC, tmp_path / "x.arrow", LengthLimits())
-    corpus = Corpus(tmp_path / "x.arrow")
-    (sequence,) = corpus._sources.take(np.array([5]))
-    assert not sequence.flags.owndata
-    with pytest.raises(ValueError, match="read-only"):
-        sequence[0] = 1

@@ -6,14 +6,12 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.recurrent import Attention, EncoderDecoder
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN
 from tests.networks import build_network, enlarge
 
-_TRANSFORMER = {"encoder_network": "transformer", "hidden_size": 8}
 MODELS = {
     "transducer": (Transducer, {}),
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
@@ -21,8 +19,6 @@ MODELS = {
     "forced": (Transducer, {"final_write": "forced", "layers": 2}),
     "copying": (Transducer, {"feature_size": 8, "copy_unknown": True}),
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
-    "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),
-    "causal": (Transducer, {**_TRANSFORMER, "feature_size": 8, "copy_unknown": True, "encoder": "unidirectional"}),
     "tied_output": (Transducer, {"tie_output": True, "embedding_size": 6, "context": "attention"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
@@ -71,7 +67,7 @@ def pair(source, tokens):
 def every_output(model, source, longest, score=lambda log_prob, length: log_prob, target_size=6):
     """Every output with its score and log probability, each found by a forward pass of its own; best first."""
     scored = []
-    for words in every_target(target_size, longest, copies=copies_unknown(model)):
+    for words in every_target(target_size, longest, copies=model.copies_unknown):
         log_prob = model.log_prob(pair(source, words)).item()
         scored.append((score(log_prob, len(words) + 1), log_prob, (*words, END)))
     return sorted(scored, reverse=True)

@@ -183,7 +183,7 @@ def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cell
 
 
 def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
-    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 4)
+    monkeypatch.setattr("antiphon.decode.beam_search.LONG_SOURCE", 4)
     model, batch = small_model(seed=4, target_size=12), batch_of(sources(30))
     search, rows = BeamSearch(model, batch, beam_settings(beam=4, threshold=float("inf"))), []
     keep = search._keep
@@ -192,7 +192,7 @@ def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
         value, chosen = keep(extensions, finished, length, state)
         kept = extensions.take(chosen, value)
         index = kept.parent.flatten(), kept.token.flatten(), torch.zeros(4, dtype=torch.long)
-        written = model.log_rows(search.memory, state, *index)[1].argmax(1)[value.flatten() > float("-inf")]
+        written = model.log_rows(search.memory, state, *index).argmax(1)[value.flatten() > float("-inf")]
         rows.append(max(torch.bincount(written).tolist(), default=0))
         return value, chosen
 
@@ -203,7 +203,7 @@ def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
 
 
 def test_a_long_input_in_the_batch_does_not_change_the_outputs_of_a_short_one(monkeypatch):
-    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 12)
+    monkeypatch.setattr("antiphon.decode.beam_search.LONG_SOURCE", 12)
     model, inputs = small_model(seed=4, target_size=12, scale=3.0), sources(8, 30)
     settings = beam_settings(beam=4, nbest=4, threshold=float("inf"))
     wanted = [search_outputs(model, batch_of([source]), settings)[0] for source in inputs]
@@ -224,7 +224,7 @@ def test_a_search_that_never_reads_on_gives_up(monkeypatch):
 
 @torch.inference_mode()
 def test_giving_up_on_one_long_input_ends_no_other(monkeypatch):
-    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 4)
+    monkeypatch.setattr("antiphon.decode.beam_search.LONG_SOURCE", 4)
     monkeypatch.setattr("antiphon.decode.beam_search.STUCK_AFTER", 2)
     model, inputs = small_model(seed=4, target_size=12, scale=3.0), sources(30, 28)
     settings = beam_settings(beam=4, nbest=4, threshold=float("inf"))
@@ -236,14 +236,3 @@ def test_giving_up_on_one_long_input_ends_no_other(monkeypatch):
     assert all(len(hypothesis.tokens) <= 4 for hypothesis in stuck)
     assert max(len(hypothesis.tokens) for hypothesis in other) > 4
     assert_same_answers([other], alone.run())
-
-
-@pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])
-def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
-    model, batch = small_model(name, 4, target_size=12, scale=3.0), batch_of(sources(40, 25, 1))
-    settings = beam_settings(beam=4, nbest=3, max_length_ratio=1.0, max_length_extra=3)
-    wanted = search_outputs(model, batch, settings)
-    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 4)
-    monkeypatch.setattr("antiphon.models.transducer._log_negligible", lambda dtype: -40.0)
-    monkeypatch.setattr(BeamSearch, "_limit_rows", lambda self, value, *_: value)
-    assert_same_answers(search_outputs(model, batch, settings), wanted)

@@ -17,7 +17,7 @@ def step(state):
 @torch.inference_mode()
 def test_replayed_steps_give_what_single_steps_give():
     state = torch.zeros(3, device="cuda"), (torch.ones(3, device="cuda"), 7)
-    captured, captured_state = CapturedStep(step), state
+    captured, captured_state = CapturedStep(step, torch.device("cuda")), state
     wanted, found = [], []
     for _ in range(5):
         state, note = step(state)

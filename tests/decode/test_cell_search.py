@@ -11,11 +11,19 @@ from antiphon.decode.cell_search import search_cells
 from antiphon.decode.noisy_channel import search_noisy_channel
 from antiphon.exceptions import RecipeError
 from antiphon.lattice import best_path
-from antiphon.models.left_to_right import copies_unknown
 from antiphon.torch_free.vocab import END, START, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_channel_lattice import slow_row
-from tests.decode.test_rescoring import CHANNEL_FEATURES, COPYING, LANGUAGE_FEATURES, WIDE, combine, components, sources
+from tests.decode.test_rescoring import (
+    CHANNEL_FEATURES,
+    COPYING,
+    LANGUAGE_FEATURES,
+    WIDE,
+    combine,
+    components,
+    components_without,
+    sources,
+)
 from tests.networks import beam_settings
 
 WEIGHTS = [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)]
@@ -23,7 +31,7 @@ LIMIT = {"max_length_ratio": 0.0, "max_length_extra": 4}
 
 
 def tokens_of(direct):
-    return [UNKNOWN] * copies_unknown(direct) + [*range(4, direct.target_logits.out_features)]
+    return [UNKNOWN] * direct.copies_unknown + [*range(4, direct.target_logits.out_features)]
 
 
 def pair(source, words):
@@ -32,16 +40,16 @@ def pair(source, words):
 
 @torch.no_grad()
 def channel_rows(channel, source, words):
-    """``log p(x_1^i | y_1^j)`` for every ``i``: the last input token at the last output token, and anywhere."""
+    """``log p(x_1^i | y_1^j)`` for every ``i``, and of the whole input; the last token at the last one."""
     given = CHANNEL_FEATURES.numpy()[features_of(source)]
     moves = channel.moves(Batch.of([np.array(words, np.int32)], [source], [given]))
-    forward, anywhere = None, torch.full((len(source) + 1,), float("-inf"), dtype=torch.float64)
+    forward, unfinished = None, None
     for j in range(len(words) + 1):
         forward = slow_row(forward, moves.log_write[0, j], None if j == 0 else moves.log_read[0, j - 1])
         last = forward + moves.log_write[0, j]
         if j < len(words):
-            anywhere, unfinished = torch.logaddexp(anywhere, last), last
-    return {"last": unfinished, "anywhere": anywhere} if words else None, last[-1].item()
+            unfinished = last
+    return unfinished, last[-1].item()
 
 
 @torch.no_grad()
@@ -78,7 +86,7 @@ def every_output(parts, weights, source, longest):
 
 
 @torch.no_grad()
-def algorithm_2(parts, weights, reading, source, proposals, beam, limit):
+def algorithm_2(parts, weights, source, proposals, beam, limit):
     """The best output, found by loops over all cells, prefixes and tokens."""
     direct, channel, language_model = parts
     rows, finished = len(source) + 1, []
@@ -100,7 +108,7 @@ def algorithm_2(parts, weights, reading, source, proposals, beam, limit):
             scored = {}
             for words in proposed:
                 unfinished, whole = channel_rows(channel, source, words[:-1] if words[-1] == END else words)
-                log_channel = whole if words[-1] == END else unfinished[reading][i].item()
+                log_channel = whole if words[-1] == END else unfinished[i].item()
                 features = reached[words][1], log_channel, log_language(language_model, source, words), j + 1.0
                 scored[words] = weigh(weights, features), reached[words][1]
             finished += [(value, words) for words, (value, _) in scored.items() if words[-1] == END]
@@ -111,12 +119,11 @@ def algorithm_2(parts, weights, reading, source, proposals, beam, limit):
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("reading", ["last", "anywhere"])
 @pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING)])
-def test_with_wide_beams_the_search_equals_listing_every_output(weights, reading, seed, settings):
+def test_with_wide_beams_the_search_equals_listing_every_output(weights, seed, settings):
     parts = components(seed, **settings)
     (source,) = sources(3, seed=seed)
-    (found,) = search_cells(combine(parts, weights, reading), batch_of([source]), beam_settings(nbest=5, **WIDE))
+    (found,) = search_cells(combine(parts, weights), batch_of([source]), beam_settings(nbest=5, **WIDE))
     listed = every_output(parts, weights, source, longest=4)[:5]
     assert [each.tokens for each in found] == [tokens for _, tokens, _, _ in listed]
     assert [each.score for each in found] == pytest.approx([score for score, *_ in listed])
@@ -126,15 +133,14 @@ def test_with_wide_beams_the_search_equals_listing_every_output(weights, reading
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("reading", ["last", "anywhere"])
 @pytest.mark.parametrize(("proposals", "beam"), [(1, 1), (2, 1), (4, 2)])
-def test_with_narrow_beams_the_search_equals_loops_over_its_cells(weights, reading, proposals, beam):
+def test_with_narrow_beams_the_search_equals_loops_over_its_cells(weights, proposals, beam):
     for seed in range(3):
         parts = components(seed)
         (source,) = sources(3, seed=seed)
         settings = beam_settings(proposals=proposals, beam=beam, **LIMIT)
-        ((found,),) = search_cells(combine(parts, weights, reading), batch_of([source]), settings)
-        score, tokens = algorithm_2(parts, weights, reading, source, proposals, beam, limit=4)
+        ((found,),) = search_cells(combine(parts, weights), batch_of([source]), settings)
+        score, tokens = algorithm_2(parts, weights, source, proposals, beam, limit=4)
         assert found.tokens == tokens
         assert found.score == pytest.approx(score)
 
@@ -151,12 +157,10 @@ def test_a_batch_gives_what_single_sentences_give():
 
 @pytest.mark.parametrize("missing", ["channel", "language_model"])
 def test_any_part_but_the_direct_model_may_be_missing(missing):
-    direct, channel, language_model = components()
-    parts = (direct, None if missing == "channel" else channel, None if missing == "language_model" else language_model)
-    weights = (1.0, 0.0 if missing == "channel" else 1.0, 0.0 if missing == "language_model" else 1.0, 0.2)
+    models, parts, weights = components_without(missing)
     (source,) = sources(3)
     (found,) = search_cells(combine(parts, weights), batch_of([source]), beam_settings(nbest=3, **WIDE))
-    listed = every_output((direct, channel, language_model), weights, source, longest=4)[:3]
+    listed = every_output(models, weights, source, longest=4)[:3]
     assert [each.tokens for each in found] == [tokens for _, tokens, _, _ in listed]
 
 

@@ -11,9 +11,10 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.noisy_channel import search_noisy_channel
+from antiphon.decode.noisy_channel_streams import NoisyChannelStreams
 from antiphon.decode.path_search import search_paths
 from antiphon.decode.sampling import sample_outputs
-from antiphon.decode.streams import TransducerStreams, stream_noisy_channel
+from antiphon.decode.streams import TransducerStreams
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.left_to_right import token_log_probs
@@ -274,7 +275,7 @@ def test_a_stream_of_a_noisy_channel_writes_what_its_search_finds():
     combined, source = channel_of(model_of("unidirectional")), "Zoe saw Yan"
     settings = beam_settings(beam=150, proposals=150, threshold=60.0, max_length_ratio=0.0, max_length_extra=4)
     (found,) = search_noisy_channel(combined, batch_of((source, "")), settings)
-    decoder = stream_noisy_channel(combined, settings, NO_FEATURES)
+    decoder = NoisyChannelStreams(combined, settings, NO_FEATURES)
     assert read_all(decoder, source) == written(found[0], source)
 
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_search import search_outputs
+from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.noisy_channel import search_with_pruned
-from antiphon.models.left_to_right import PrefixModel
 from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.vocab import END, SPECIALS
@@ -28,27 +27,21 @@ def batch(*sources):
 def test_outputs_begin_with_the_prefix_and_have_their_own_probability(model):
     sources = batch([4, 5, 6], [7, 4])
     settings = beam_settings(beam=3, nbest=2)
-    for hypotheses in search_outputs(PrefixModel(model, [6, 5]), sources, settings):
+    for hypotheses in search_outputs(model, sources, settings, [6, 5]):
         assert hypotheses
         for hypothesis in hypotheses:
             assert hypothesis.tokens[:2] == (6, 5)
             assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-5)
     best = search_outputs(model, sources, settings)
-    forced = [
-        search_outputs(PrefixModel(model, each[0].tokens[:-1]), sources, settings)[n] for n, each in enumerate(best)
-    ]
+    forced = [search_outputs(model, sources, settings, each[0].tokens[:-1])[n] for n, each in enumerate(best)]
     for found, wanted in zip(forced, best, strict=True):
         assert found[0].log_prob == pytest.approx(wanted[0].log_prob, abs=1e-5) or found[0].tokens != wanted[0].tokens
 
 
 def test_a_second_search_keeps_to_the_prefix_as_the_first_did(model):
-    sources, settings, forced = batch([4, 5, 6]), beam_settings(beam=3, nbest=3), PrefixModel(model, [6, 5])
-    assert search_outputs(forced, sources, settings) == search_outputs(forced, sources, settings)
-
-
-def test_no_prefix_changes_nothing(model):
     sources, settings = batch([4, 5, 6]), beam_settings(beam=3, nbest=3)
-    assert search_outputs(PrefixModel(model, ()), sources, settings) == search_outputs(model, sources, settings)
+    search = BeamSearch(model, sources, settings, prefix=[6, 5])
+    assert search.run() == search.run()
 
 
 def test_pruned_hypotheses_are_no_prefix_of_a_result_and_lived_once(model):

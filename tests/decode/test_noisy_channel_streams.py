@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from antiphon.decode.noisy_channel import search_noisy_channel
-from antiphon.decode.streams import NoisyChannelScores, TransducerStreams, stream_noisy_channel
-from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy
+from antiphon.decode.noisy_channel_streams import NoisyChannelPolicy, NoisyChannelStreams
+from antiphon.decode.streams import TransducerStreams
 from antiphon.torch_free.stream_policies import BeamPolicy
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of
-from tests.decode.test_rescoring import CAUSAL, COPYING, combine, components, sources
+from tests.decode.test_rescoring import COPYING, combine, components, sources
 from tests.networks import beam_settings
 
 WIDE = beam_settings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
@@ -30,23 +30,22 @@ class EveryOutputLives(NoisyChannelPolicy):
 
 
 def start(model, features, settings, policy=NoisyChannelPolicy):
-    return policy(TransducerStreams(model.direct), NoisyChannelScores(model, features), settings, features.numpy())
+    return policy(model, settings, features.numpy())
 
 
 def stream(streams, source):
-    written = [streams.read([0], [int(token)])[0] for token in source]
-    return [*written, streams.finish([0])[0]]
+    written = [streams.advance([0], [int(token)])[0] for token in source]
+    return [*written, streams.advance([], [], ending=[0])[0]]
 
 
 def whole(written):
     return [token for part in written for token in part]
 
 
-@pytest.mark.parametrize("reading", ["last", "anywhere"])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
-@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING), (4, CAUSAL)])
-def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading, parts):
-    model = combine(online_components(seed, **parts), weights, reading)
+@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING)])
+def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, parts):
+    model = combine(online_components(seed, **parts), weights)
     (source,) = sources(4, seed=seed)
     batch = batch_of([source])
     (found,) = search_noisy_channel(model, batch, WIDE)
@@ -78,8 +77,8 @@ def test_work_and_memory_stay_the_same_however_long_the_input():
     streams = start(model, NO_FEATURES, beam_settings(beam=3, proposals=6, threshold=4.0))
     sizes = []
     for token in source:
-        streams.read([0], [int(token)])
-        sizes.append(streams.objective.rows.scores.read.numel())
+        streams.advance([0], [int(token)])
+        sizes.append(streams.rows.scores.read.numel())
     assert max(sizes[100:]) <= 3 * max(sizes[:100])
 
 
@@ -88,7 +87,7 @@ def test_several_streams_are_searched_each_by_itself():
     settings = beam_settings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
     alone = [stream(start(model, NO_FEATURES, settings), source) for source in inputs]
-    together = stream_noisy_channel(model, settings, NO_FEATURES.numpy().repeat(len(inputs), 0))
+    together = NoisyChannelStreams(model, settings, NO_FEATURES.numpy().repeat(len(inputs), 0))
     written = [[], []]
     for position in range(3):
         for n, part in enumerate(together.advance([0, 1], [int(source[position]) for source in inputs])):

@@ -5,7 +5,6 @@ import torch
 
 from antiphon.decode.path_search import search_paths
 from antiphon.lattice import best_path
-from antiphon.models.left_to_right import copies_unknown
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_target, pair, small_model, sources
 from tests.networks import beam_settings
@@ -17,7 +16,7 @@ WIDE = beam_settings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio
 def every_output(model, source, longest):
     """Every output of at most ``longest`` tokens, end included, with its best-path score, best first."""
     scored = []
-    for words in every_target(6, longest, copies=copies_unknown(model)):
+    for words in every_target(6, longest, copies=model.copies_unknown):
         batch = pair(source, words)
         path = best_path(*model.moves(batch), batch.source_lengths, batch.target_lengths)
         scored.append((path.log_score.item(), (*words, END), tuple(path.alignment[0].tolist())))

@@ -14,7 +14,7 @@ from antiphon.decode.noisy_channel import (
     search_noisy_channel,
     search_with_pruned,
 )
-from antiphon.models.left_to_right import as_hypotheses, copies_unknown
+from antiphon.models.left_to_right import output_scorer
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
@@ -27,7 +27,6 @@ from tests.networks import beam_settings, build_network
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
 COPYING = {"feature_size": 8, "direct_settings": {"copy_unknown": True}, "copy_unknown": True}
-CAUSAL = {"encoder_network": "transformer", "direct_settings": {"encoder_network": "transformer"}, "feature_size": 8}
 CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
 LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
@@ -56,7 +55,7 @@ def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=
     return enlarge(direct), enlarge(channel), enlarge(language_model)
 
 
-def combine(parts, weights, reading="last"):
+def combine(parts, weights):
     direct, channel, language_model = parts
     outputs = torch.arange(direct.target_logits.out_features)
     return NoisyChannel(
@@ -69,7 +68,6 @@ def combine(parts, weights, reading="last"):
         features_in_channel=CHANNEL_FEATURES,
         features_in_language_model=LANGUAGE_FEATURES,
         weights=Weights(*weights),
-        reading=reading,
     )
 
 
@@ -84,7 +82,7 @@ def every_output(parts, weights, source, longest):
     direct, channel, language_model = parts
     scored = []
     for length in range(longest):
-        tokens = [UNKNOWN] * copies_unknown(direct) + [*range(4, direct.target_logits.out_features)]
+        tokens = [UNKNOWN] * direct.copies_unknown + [*range(4, direct.target_logits.out_features)]
         for words in product(tokens, repeat=length):
             target = np.array(words, np.int32)
             given = features_of(source)
@@ -99,12 +97,11 @@ def every_output(parts, weights, source, longest):
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
-@pytest.mark.parametrize("reading", ["last", "anywhere"])
-@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING), (3, CAUSAL)])
-def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, settings):
+@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING)])
+def test_with_wide_beams_the_search_equals_brute_force(weights, seed, settings):
     parts = components(seed, **settings)
     (source,) = sources(3, seed=seed)
-    model = combine(parts, weights, reading)
+    model = combine(parts, weights)
     (found,) = search_noisy_channel(model, batch_of([source]), beam_settings(nbest=5, **WIDE))
     listed = every_output(parts, weights, source, longest=4)[:5]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
@@ -115,7 +112,7 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
 
 @torch.inference_mode()
 def test_giving_up_on_one_long_input_ends_no_other_of_a_noisy_channel(monkeypatch):
-    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 4)
+    monkeypatch.setattr("antiphon.decode.beam_search.LONG_SOURCE", 4)
     monkeypatch.setattr("antiphon.decode.beam_search.STUCK_AFTER", 2)
     row = count()
     monkeypatch.setattr(
@@ -136,7 +133,7 @@ def test_suffix_rules_are_a_part_of_the_direct_model(weights, rule_weight, beam)
     model, batch, settings = combine(parts, weights), batch_of([source]), beam_settings(nbest=3, **beam)
     (alone,) = search_noisy_channel(model, batch, settings)
     rescoring = Rescoring(partial(rescore_outputs, model, batch, settings), model.weights)
-    (found,) = add_rules(partial(as_hypotheses, parts[0], batch), [alone], [answer], rule_weight, 3, rescoring)
+    (found,) = add_rules(output_scorer(parts[0], batch), [alone], [answer], rule_weight, 3, rescoring)
     mixed = []
     for _, tokens, (direct, *others) in every_output(parts, weights, source, longest=4):
         features = mix_log_prob(direct, rule_weight, is_answer=tokens == answer), *others
@@ -165,7 +162,7 @@ def test_where_only_the_direct_model_weighs_it_answers_as_it_does_alone(length_n
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("settings", [{}, COPYING, CAUSAL])
+@pytest.mark.parametrize("settings", [{}, COPYING])
 @pytest.mark.parametrize("weights", [(1.0, 0.8, 0.7, 0.5), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)])
 def test_outputs_of_the_direct_model_get_the_scores_of_all_models(settings, weights):
     parts, search = components(1, **settings), beam_settings(beam=2, proposals=2, nbest=4)
@@ -244,7 +241,7 @@ def test_every_output_begins_with_the_prefix():
         assert all(each.tokens[:2] == prefix for each in outputs)
 
 
-@pytest.mark.parametrize("parts", [{}, COPYING, CAUSAL], ids=["plain", "copying", "causal"])
+@pytest.mark.parametrize("parts", [{}, COPYING], ids=["plain", "copying"])
 def test_a_batch_gives_what_single_sentences_give(parts):
     model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
     settings = beam_settings(beam=3, proposals=6, nbest=3)
@@ -256,22 +253,27 @@ def test_a_batch_gives_what_single_sentences_give(parts):
         assert [h.score for h in found] == pytest.approx([h.score for h in alone])
 
 
-@pytest.mark.parametrize("missing", ["channel", "language_model"])
-def test_any_part_but_the_direct_model_may_be_missing(missing):
+def components_without(missing):
+    """All three models, those without one of them, and weights in which its own is 0."""
     direct, channel, language_model = components()
     parts = (direct, None if missing == "channel" else channel, None if missing == "language_model" else language_model)
     weights = (1.0, 0.0 if missing == "channel" else 1.0, 0.0 if missing == "language_model" else 1.0, 0.2)
+    return (direct, channel, language_model), parts, weights
+
+
+@pytest.mark.parametrize("missing", ["channel", "language_model"])
+def test_any_part_but_the_direct_model_may_be_missing(missing):
+    models, parts, weights = components_without(missing)
     (source,) = sources(3)
     (found,) = search_noisy_channel(combine(parts, weights), Batch.of([source]), beam_settings(nbest=3, **WIDE))
-    listed = every_output((direct, channel, language_model), weights, source, longest=4)[:3]
+    listed = every_output(models, weights, source, longest=4)[:3]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
 
 
 @pytest.mark.parametrize("settings", STATIC)
 @pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
-@pytest.mark.parametrize(("reading", "parts"), [("last", COPYING), ("anywhere", COPYING), ("last", CAUSAL)])
-def test_static_shapes_change_no_answer(settings, weights, reading, parts):
-    model = combine(components(target_size=12, **parts), weights, reading)
+def test_static_shapes_change_no_answer(settings, weights):
+    model = combine(components(target_size=12, **COPYING), weights)
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(proposals=6, **settings)
     wanted = search_noisy_channel(model, batch, settings)
@@ -288,11 +290,10 @@ def test_what_a_search_drops_does_not_depend_on_how_few_outputs_are_wanted():
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("parts", [COPYING, CAUSAL], ids=["copying", "causal"])
-def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch, parts):
+def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
     monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
     monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
-    model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
+    model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(beam=4, proposals=6)
     rescorer = NoisyChannelRescorer(model, batch, settings)

@@ -1,11 +1,10 @@
 import math
-from functools import partial
 
 import pytest
 import torch
 
 from antiphon.decode.beam_search import search_outputs
-from antiphon.models.left_to_right import as_hypotheses, token_log_probs
+from antiphon.models.left_to_right import output_scorer, token_log_probs
 from antiphon.torch_free.suffix_rule import (
     HeldOutAnswers,
     add_rules,
@@ -37,9 +36,7 @@ def test_token_probabilities_multiply_to_that_of_the_output(name):
 def test_outputs_of_both_are_ranked_by_the_mixture(weight):
     model, (source,) = small_model(seed=3), sources(3)
     batch = batch_of([source])
-    found = add_rules(
-        partial(as_hypotheses, model, batch), search_outputs(model, batch, WIDE), [RULE], weight, nbest=3
-    )[0]
+    found = add_rules(output_scorer(model, batch), search_outputs(model, batch, WIDE), [RULE], weight, nbest=3)[0]
     listed = [
         ((1 - weight) * math.exp(log_prob) + weight * (tokens == RULE), tokens)
         for _, log_prob, tokens in every_output(model, source, longest=4)
@@ -58,7 +55,7 @@ def test_the_rules_answer_is_added_where_the_search_did_not_find_it():
     batch = batch_of([source])
     greedy = search_outputs(model, batch, beam_settings(beam=1))
     assert greedy[0][0].tokens != RULE
-    (found,) = add_rules(partial(as_hypotheses, model, batch), greedy, [RULE], 0.9, nbest=2)
+    (found,) = add_rules(output_scorer(model, batch), greedy, [RULE], 0.9, nbest=2)
     alone = model.log_prob(pair(source, RULE[:-1])).item()
     assert found[0].tokens == RULE
     assert found[0].log_prob == pytest.approx(mix_log_prob(alone, 0.9, is_answer=True))
@@ -71,7 +68,7 @@ def test_an_answer_that_the_network_cannot_write_is_none():
     model, (source,) = small_model(), sources(3)
     batch = batch_of([source])
     found = search_outputs(model, batch, WIDE)
-    (mixed,) = add_rules(partial(as_hypotheses, model, batch), found, [()], 0.25, nbest=6)
+    (mixed,) = add_rules(output_scorer(model, batch), found, [()], 0.25, nbest=6)
     assert [each.tokens for each in mixed] == [each.tokens for each in found[0]]
 
 
@@ -79,7 +76,7 @@ def test_samples_become_the_rules_answer_as_often_as_they_weigh():
     model, (source,) = small_model(seed=3), sources(3)
     batch = batch_of([source])
     (best,) = search_outputs(model, batch, beam_settings(beam=1))
-    (drawn,) = draw_rules(partial(as_hypotheses, model, batch), [best * 1000], [RULE], 0.3, seed=1)
+    (drawn,) = draw_rules(output_scorer(model, batch), [best * 1000], [RULE], 0.3, seed=1)
     assert 250 < sum(each.tokens == RULE for each in drawn) < 350
 
 
@@ -113,7 +110,7 @@ def test_rivals_say_who_is_right():
     batch = batch_of(inputs)
     found = search_outputs(model, batch, beam_settings(beam=4))
     wanted = [found[0][0].tokens, RULE]
-    one, other = held_out_answers(partial(as_hypotheses, model, batch), found, [RULE, RULE], wanted)
+    one, other = held_out_answers(output_scorer(model, batch), found, [RULE, RULE], wanted)
     assert (one.is_right, one.rule_is_right) == (True, False)
     assert other.rule_is_right
     assert one.log_prob == found[0][0].log_prob

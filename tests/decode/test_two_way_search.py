@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.two_way_search import search_two_ways
+from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.models.ensemble_model import Ensemble, MemberIds
-from antiphon.models.transducer import Transducer
-from antiphon.models.two_way_transducer import TwoWayTransducer
+from antiphon.models.transducer import Transducer, TwoWayTransducer
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, pair, sources
 from tests.networks import beam_settings, build_network, enlarge
@@ -68,35 +66,30 @@ def test_both_halves_learn_every_pair_in_training():
 @pytest.mark.parametrize("seed", range(3))
 def test_with_wide_beams_the_search_equals_listing_every_output(seed):
     model, inputs = two_way(seed), sources(3, 4, seed=seed)
-    found = search_two_ways(model, batch_of(inputs), beam_settings(nbest=6, **WIDE))
+    found = search_outputs(model, batch_of(inputs), beam_settings(nbest=6, **WIDE))
     for source, outputs in zip(inputs, found, strict=True):
         listed = every_output(model, source)[:6]
         assert [each.tokens for each in outputs] == [tokens for _, tokens in listed]
         assert [each.log_prob for each in outputs] == pytest.approx([log_prob for log_prob, _ in listed], abs=1e-9)
 
 
+@torch.inference_mode()
 def test_an_output_that_only_the_twin_finds_is_judged_by_both():
     for seed in range(20):
         model, inputs = two_way(seed), sources(3, 4, seed=seed)
         batch, greedy = batch_of(inputs), beam_settings(beam=1)
-        ours = search_outputs(model, batch, greedy)
+        ours = BeamSearch(model, batch, greedy).run()
         theirs = search_outputs(model.reverse, batch.reversed(), greedy)
-        for source, one, other, (best,) in zip(
-            inputs, ours, theirs, search_two_ways(model, batch, greedy), strict=True
-        ):
+        for source, one, other, (best,) in zip(inputs, ours, theirs, search_outputs(model, batch, greedy), strict=True):
             known = {each.tokens[:-1] for each in one} | {each.tokens[-2::-1] for each in other}
             log_prob, tokens = max((mean_of_both(model, source, output), output) for output in known)
             assert (best.tokens, best.log_prob) == ((*tokens, END), pytest.approx(log_prob, abs=1e-9))
 
 
+@torch.inference_mode()
 def test_outputs_with_a_prefix_are_those_of_the_left_to_right_half():
     model, batch, settings = two_way(), batch_of(sources(3, 4)), beam_settings(nbest=3, **WIDE)
-    assert search_two_ways(model, batch, settings, [5]) == search_outputs(model, batch, settings, [5])
-
-
-def test_a_model_without_a_twin_is_searched_as_it_is():
-    model, batch, settings = two_way().reverse, batch_of(sources(3, 4)), beam_settings(nbest=3, **WIDE)
-    assert search_two_ways(model, batch, settings) == search_outputs(model, batch, settings)
+    assert search_outputs(model, batch, settings, [5]) == BeamSearch(model, batch, settings, prefix=[5]).run()
 
 
 @torch.no_grad()

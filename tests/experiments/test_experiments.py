@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from experiments.made_data import make, spell_number
-from experiments.page import PAGE, write_page
+from experiments.page import PAGE, format_table, measured_rows, write_page
 from experiments.prepare import check_sources, cut
 from experiments.question_folds import fold
-from experiments.records import Found, all_records, find_records, format_table, measured_rows, read_records
+from experiments.records import Found, all_records, find_records, read_records
 from experiments.table import FOLDER, Table, load_table
 
 from antiphon.exceptions import AntiphonError
@@ -128,6 +128,9 @@ def test_a_run_that_another_set_has_measured_with_the_same_contents_is_not_measu
     assert records[1]["files"]["train"]["name"] == "toy/train.tsv"
     found = list(find_records(load_table(str(tmp_path / "table.toml")), "table", records))
     assert [each.is_current for each in found] == [True, True]
+    assert "0 of 1 runs to do" in measure(tmp_path, table.replace("{set}/train", "{set}/./train")).stderr
+    names = [record["files"]["train"]["name"] for record in all_records(tmp_path / "records.jsonl")]
+    assert sorted(names[2:]) == ["./toy/./train.tsv", "toy/./train.tsv"]
 
 
 def test_a_combination_has_the_parts_and_settings_that_its_row_names(tmp_path: Path) -> None:
@@ -153,6 +156,42 @@ set = { "search.beam" = 2, "search.weights" = [1.0, 1.0, 1.0, 0.0] }
     assert tune.endswith("--rounds 1 --nbest 2")
     assert record["recipe"]["search"]["beam"] == 2
     assert record["recipe"]["search"]["weights"][1] == 0
+
+
+def test_a_row_may_be_an_ensemble_of_several_seeds(tmp_path: Path) -> None:
+    done = measure(tmp_path, TABLE + "members = 2\n")
+    assert "1 of 1 runs to do" in done.stderr
+    (record,) = read_records(tmp_path / "records.jsonl").values()
+    assert record["recipe"]["model"]["kind"] == "ensemble"
+    assert "--seeds 2" in record["commands"][0]
+    assert "one epoch" not in measure(tmp_path, TABLE, "--show").stdout  # a single model is another run
+
+
+def test_a_row_may_change_a_constant_and_a_table_count_outputs_that_do_not_end(tmp_path: Path) -> None:
+    table = TABLE.replace('"accuracy"', '["accuracy", "runaways", "greedy runaways"]')
+    changed = table + 'constants = { "antiphon.nn.recurrent._EMBEDDING_STD" = 5.0 }\n'
+    for text in (table, changed):
+        done = measure(tmp_path, text)
+        assert done.returncode == 0, done.stderr
+    plain, other = all_records(tmp_path / "records.jsonl")
+    assert plain["key"] != other["key"]
+    assert plain["metrics"]["perplexity"] != other["metrics"]["perplexity"]
+    assert other["commands"][0].startswith(
+        "python -m experiments.changed_constants antiphon.nn.recurrent._EMBEDDING_STD=5.0 train toy"
+    )
+    assert other["commands"][1].startswith("antiphon evaluate")
+    for record in (plain, other):
+        assert 0 <= record["metrics"]["greedy runaways"]["value"] <= 100
+    unknown = measure(tmp_path, changed.replace("_EMBEDDING_STD", "_NONSENSE"))
+    assert "no constant _NONSENSE" in unknown.stderr
+
+
+def test_the_worst_seed_stands_behind_the_mean() -> None:
+    table = Table.model_validate(SEVERAL | {"worst_seed": True, "seeds": (1, 2), "columns": {"verbs": ("v.1",)}})
+    jobs = [job for job in table.jobs() if job.row.name == "each"]
+    records = [{"metrics": {name: {"value": value} for name in table.metric}} for value in (20.0, 30.0)]
+    found = [Found(job, record | {"cpu_seconds": 1, "commit": "a"}) for job, record in zip(jobs, records, strict=True)]
+    assert "| each | 25.00 (20.00) | 25.00 (20.00) |" in format_table(table, found)
 
 
 def test_averages_are_over_all_sets_or_missing() -> None:
@@ -199,7 +238,7 @@ def test_the_page_of_results_says_what_the_records_say() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ('recipe = "toy"\n', "expected either recipe or combine"),
+        ('recipe = "toy"\n', "expected one of recipe, combine and predictions"),
         ('metric = "accuracy"\n', "metric"),
     ],
 )

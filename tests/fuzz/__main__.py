@@ -49,6 +49,7 @@ def parse() -> argparse.Namespace:
 
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
+    import antiphon.cli.fill
     import antiphon.settings_search.search
     import antiphon.torch_free.readers
     import antiphon.training.fit
@@ -59,6 +60,9 @@ def prepare(template: Path) -> None:
     def no_grid(*_: object) -> None:
         raise RunError("grid: not trained while fuzzing")
 
+    def no_model(*_: object) -> None:
+        raise RunError("fill: not trained while fuzzing")
+
     heed_timers()
     os.fsync = lambda _: None
     antiphon.training.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
@@ -66,6 +70,7 @@ def prepare(template: Path) -> None:
     sandbox.build(template)
     antiphon.torch_free.readers.WRITER_SECONDS = 0.05
     antiphon.settings_search.search.SettingsSearch.joined = no_grid
+    antiphon.cli.fill.trained = no_model
 
 
 def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple[Counter[tuple[str, str]], int]:

@@ -19,7 +19,7 @@ QUICK = ["--set", "train.max_epochs=1", "--set", "train.passes=1"]
 OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
     "predict": (
-        *("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
+        *("--beam", "--nbest", "--format", "--device", "--threads", "--explain"),
         *("--lexicon", "--allow-unknown-features", "--shard", "--part-lines", "--set"),
     ),
     "stream": (
@@ -27,7 +27,7 @@ OPTIONS = {
         "--set",
     ),
     "evaluate": (
-        *("--json", "--reference", "--beam", "--online", "--policy", "--emit-bias", "--margin", "--sweep"),
+        *("--json", "--reference", "--beam", "--online", "--policy", "--emit-bias", "--margin"),
         *("--questions", "--qrels", "--by", "--device", "--threads", "--set"),
     ),
     "errors": ("--by", "--against", "--suspicious", "--most", "--format", "--out", "--beam", "--device", "--threads"),
@@ -44,9 +44,7 @@ OPTIONS = {
         "--channel",
         "--lm",
         "--weights",
-        "--proposals",
         "--beam",
-        "--channel-prefix",
         "--out",
         "--force",
     ),
@@ -55,12 +53,11 @@ OPTIONS = {
         "--grid",
         "--set",
         "--out",
-        "--jobs",
         "--sampler",
         "--trials",
         "--prune",
         "--seed",
-        "--devices",
+        "--device",
         "--storage",
     ),
     "info": ("--json",),
@@ -134,18 +131,17 @@ COMMANDS = (
     "stream online --set search.commit_margin=2",
     "evaluate direct dev.tsv",
     "evaluate online dev.tsv --online --json",
-    "evaluate online dev.tsv --sweep -1,0,1",
     "evaluate attention source.txt target.txt --reference target.txt",
     "evaluate matcher questions.tsv --qrels qrels.txt",
     "evaluate lm unpaired.txt",
     "compare direct online dev.tsv",
     "compare matcher overlap questions.tsv --format json",
-    "compare direct rules attention dev.tsv --format markdown",
+    "compare direct rules attention dev.tsv --format json",
     "compare direct rules dev.tsv --sheet sheet.tsv --questions 5",
     "compare --tally dev.tsv",
     "errors direct dev.tsv --most 3",
     "errors tagged tagged.tsv --by feature --format tsv",
-    "errors rules dev.tsv --against direct --format markdown --out report",
+    "errors rules dev.tsv --against direct --format tsv --out report",
     "errors matcher questions.tsv --against overlap",
     "errors attention train.tsv --suspicious --format jsonl",
     "predict direct source.txt --lexicon train.tsv",
@@ -205,9 +201,7 @@ def _option(scratch: Scratch, name: str) -> list[str]:
         return [name, f"{draw.choice(KEYS)}={draw.choice((*NUMBERS, *TEXTS))}"]
     if name in ("--direct", "--channel", "--lm"):
         return [name, draw.choice(("direct", "channel", "lm", "online", "tagged", draw.choice(TEXTS)))]
-    if name == "--processes":
-        return [name, draw.choice([number for number in NUMBERS if number not in ("2", "3", "7", "+1", " 1")])]
-    if name in ("--weights", "--sweep"):
+    if name == "--weights":
         return [name, ",".join(draw.choice(NUMBERS) for _ in range(draw.choice((1, 2, 4))))]
     named = {
         "--policy": ("greedy", "beam"),
@@ -335,7 +329,7 @@ def data_case(scratch: Scratch) -> Case:
     """Damaged pairs or questions, in training and in everything that reads them."""
     draw = scratch.draw
     if draw.random() < 0.3:
-        return _questions_case(scratch)
+        return draw.choice((_questions_case, _table_case, _lexicon_case))(scratch)
     name = scratch.damaged(draw.choice(DATA))
     kind = draw.randrange(8)
     if kind == 0:
@@ -390,25 +384,30 @@ def _questions_case(scratch: Scratch) -> Case:
     return Case("data", ["evaluate", run, file, "--questions", draw.choice(("all", "mixed", "answerable")), *more])
 
 
+def _table_case(scratch: Scratch) -> Case:
+    """A file of pairs to learn as it is."""
+    name = scratch.damaged(scratch.draw.choice(("table.csv", "tagged.tsv")))
+    case = _training(scratch, "data", name, ["model.hidden_size=4"])
+    return Case("data", case.arguments, may_change=[*case.may_change, scratch.folder / "out-pairs"])
+
+
+def _lexicon_case(scratch: Scratch) -> Case:
+    """A lexicon to fill, and words."""
+    names = ["lexicon.txt", "source.txt"]
+    scratch.damaged(scratch.draw.choice(names))
+    form = scratch.draw.choice(
+        ([], ["--to", "mfa"], ["--format", "cmudict"], ["--format", "wikipron", "--to", "kaldi"])
+    )
+    return Case("data", ["fill", *names, "--out", "out", *form], may_change=[scratch.folder / "out"])
+
+
 def parts_case(scratch: Scratch) -> Case:
-    """Damage in what a training takes from elsewhere: a cache, an encoder, a SentencePiece model, another run."""
+    """Damage in what a training takes from elsewhere: an encoder, another run."""
     draw = scratch.draw
-    kind = draw.randrange(4)
-    if kind == 0:
-        scratch.run("cache")
-        _damage(draw.choice(sorted(path for path in (scratch.folder / "cache").rglob("*") if path.is_file())), draw)
-        case = _training(scratch, "parts", "recipe.toml", ["data.cache=cache"])
-        case.may_change.append(scratch.folder / "cache")
-        return case
-    if kind == 1:
+    if draw.randrange(2):
         scratch.run("encoder")
         _damage(draw.choice(sorted((scratch.folder / "encoder").iterdir())), draw)
         return _training(scratch, "parts", "pretrained.toml", [])
-    if kind == 2:
-        name = scratch.damaged("pieces.model")
-        return _training(
-            scratch, "parts", "recipe.toml", ["data.source_tokens=sentencepiece", f"data.source_sentencepiece={name}"]
-        )
     run = scratch.run(draw.choice(("direct", "pieces", "lm", "tagged")))
     _damage(draw.choice(sorted((scratch.folder / run).glob("*.[vt]*"))), draw)
     with suppress(OSError, RunError):

@@ -127,7 +127,8 @@ def faults_of_text(err: str, out: str, status: int | str) -> list[str]:
     faults = []
     if "Traceback" in err or "Traceback" in out:
         faults.append("a traceback in the output")
-    if status == 2 and not any(line.startswith("antiphon: ") for line in err.splitlines()):
+    is_help = out.startswith("Usage: antiphon [")  # of the program without a command
+    if status == 2 and not is_help and not any(line.startswith("antiphon: ") for line in err.splitlines()):
         faults.append("no sentence")
     if status == 2 and len(err) > 5000:
         faults.append(f"a message of {len(err)} characters")

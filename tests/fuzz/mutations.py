@@ -209,7 +209,7 @@ def replace_whole(content: bytes, draw: Random) -> bytes:
             b"\n" * 50,
             draw.randbytes(200),
             b"\n".join(draw.choices(LINES, k=10)),
-            gzip.compress(content),
+            gzip.compress(content, mtime=0),
             b"x" * (2**20 + 5),
             b"[" * 5000,
             b'{"a":' * 5000,

@@ -1,7 +1,6 @@
 """Small data files of every format and a small run of every kind, made once."""
 
 import gzip
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,6 @@ RUNS = {
     "rules": ("recipe.toml", ["model.kind=suffix_rule", "train.dev_metric=accuracy"]),
     "pieces": ("recipe.toml", ["data.source_tokens=sentencepiece", "data.sentencepiece_size=30"]),
     "stopped": ("recipe.toml", []),
-    "cached": ("recipe.toml", ["data.cache=cache"]),
     "matcher": ("matcher.toml", []),
     "pretrained": ("pretrained.toml", []),
     "counted": ("matcher.toml", ["model.overlap=true", "model.sentence=lstm_attention"]),
@@ -68,7 +66,6 @@ def build(folder: Path) -> None:
     for name, (recipe, settings) in RUNS.items():
         arguments = [part for setting in settings for part in ("--set", setting)]
         _must(["train", recipe, *arguments, "--out", name])
-    shutil.copyfile(folder / "pieces" / "source.spm", folder / "pieces.model")
     (folder / "stopped" / "metrics.json").unlink()
     seal_again(folder / "stopped")
     _must(["combine", "--direct", "online", "--channel", "channel", "--lm", "lm", "--out", "noisy"])
@@ -84,6 +81,8 @@ def write_data(folder: Path) -> None:
     (folder / "source.txt").write_text("".join(f"{word}\n" for word in words(5)))
     (folder / "target.txt").write_text("".join(f"{inflect(word)}\n" for word in words(5)))
     (folder / "unpaired.txt").write_text("".join(f"{inflect(word)}\n" for word in words(30, seed=4)))
+    (folder / "table.csv").write_text("".join(f"{word};{' '.join(inflect(word))}\n" for word in words(80)))
+    (folder / "lexicon.txt").write_text("".join(f"{word} {' '.join(inflect(word))}\n" for word in words(20)))
     write_questions(folder / "questions.tsv", 4)
     (folder / "trec.txt").write_text(QA_PAIRS)
     (folder / "qrels.txt").write_text("q0 0 q0-0 1\nq0 0 q0-1 0\nq1 0 q1-0 0\n")

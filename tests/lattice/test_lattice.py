@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import config as shape_checks
 
 from antiphon.lattice import best_path, log_marginal, posteriors, sample_alignments
 from antiphon.lattice.paths import from_diagonals, to_diagonals
@@ -247,15 +246,6 @@ def test_halves_are_summed_in_single_precision(dtype):
     assert posteriors(write, read, *lengths).write.dtype == torch.float32
     torch.testing.assert_close(best_path(write, read, *lengths), best_path(*single, *lengths))
     assert sample_alignments(write, read, *lengths).dtype == torch.long
-
-
-@pytest.fixture
-def shapes_unchecked():
-    """Without the checks of the annotations, which only tests make."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 @pytest.mark.usefixtures("shapes_unchecked")

@@ -29,11 +29,10 @@ KINDS = {
         "search": {"rule_weight": 0.3, "length_normalisation": 0.7},
     },
     "context": {"model": {"context": "attention"}, "search": {"length_normalisation": 0.7, "length_bias": 0.2}},
-    "transformer_encoder": {"model": {"encoder_network": "transformer", "encoder_heads": 2}, "scale": 1.5},
     "copied_words": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "copy_unknown": True}},
     "copied_words_online": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "encoder": "unidirectional"}},
     "attention": {"model": {"kind": "attention"}},
-    "replaced_words": {"data": BETWEEN_WORDS, "model": {"kind": "attention"}, "search": {"replace_unknown": True}},
+    "attention_between_words": {"data": BETWEEN_WORDS, "model": {"kind": "attention"}},
     "encoder_decoder": {"data": INFLECTION, "model": {"kind": "encoder_decoder", "layers": 2}},
     "transformer": {
         "data": INFLECTION,

@@ -106,6 +106,20 @@ def test_a_folder_appears_as_a_whole(made, tmp_path, monkeypatch):
     assert files_under(tmp_path) == {f"lite/{name}": content for name, content in files_under(made[1]).items()}
 
 
+def test_of_two_exports_at_once_the_second_is_refused_by_name(made, tmp_path, monkeypatch):
+    locked = exported_run.locked
+
+    def locked_after_another(*arguments, **options):
+        monkeypatch.setattr(exported_run, "locked", locked)
+        export_run(made[0], tmp_path / "lite")
+        return locked(*arguments, **options)
+
+    monkeypatch.setattr(exported_run, "locked", locked_after_another)
+    with pytest.raises(RunError, match="lite: exists already, expected the name of a new folder"):
+        export_run(made[0], tmp_path / "lite")
+    assert files_under(tmp_path) == {f"lite/{name}": content for name, content in files_under(made[1]).items()}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

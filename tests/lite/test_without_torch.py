@@ -10,6 +10,7 @@ import pytest
 
 import antiphon as package
 from antiphon.export.exported_run import export_run
+from antiphon.lite import __main__ as lite_command
 from tests.lite.drawn_runs import TEXTS, write_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,6 +106,16 @@ def test_the_small_command_answers_mistakes_with_a_sentence(exported, arguments,
     assert done.stderr.startswith("antiphon.lite: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_lack_of_memory_in_the_small_command_is_a_sentence(monkeypatch, capsys):
+    def exhausted(_):
+        raise MemoryError
+
+    monkeypatch.setattr(lite_command, "predict", exhausted)
+    monkeypatch.setattr(sys, "argv", ["lite", "en"])
+    assert lite_command.main() == 2
+    assert capsys.readouterr().err.startswith("antiphon.lite: out of memory, expected ")
 
 
 @pytest.mark.parametrize(

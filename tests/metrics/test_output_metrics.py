@@ -26,7 +26,7 @@ def test_edit_distance_counts_tokens():
 
 
 def test_error_rates_are_edits_per_reference_token():
-    assert value("phoneme_error_rate", ["F OW", "N"], ["F AO N", "N"]) == pytest.approx(50.0)
+    assert value("symbol_error_rate", ["F OW", "N"], ["F AO N", "N"]) == pytest.approx(50.0)
     assert value("word_error_rate", ["a b c", ""], ["a b", "x y"]) == pytest.approx(75.0)
 
 
@@ -63,7 +63,7 @@ def test_perplexity_is_the_inverse_geometric_mean():
 
 
 def test_every_score_carries_a_signature():
-    names = ["accuracy", "edit_distance", "phoneme_error_rate", "word_error_rate", "bleu", "chrf", "rouge1", "rougeL"]
+    names = ["accuracy", "edit_distance", "symbol_error_rate", "word_error_rate", "bleu", "chrf", "rouge1", "rougeL"]
     scores = score_outputs(outputs(["a b"], ["a c"]), names)
     assert list(scores) == names
     assert all(score.signature for score in scores.values())

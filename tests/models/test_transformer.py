@@ -10,7 +10,6 @@ from torch.utils._pytree import tree_leaves
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch
 from antiphon.models.ensemble_model import Ensemble, MemberIds
-from antiphon.models.left_to_right import state_grows
 from antiphon.models.transformer import Transformer
 from tests.decode.small_models import batch_of, small_model, sources
 from tests.networks import beam_settings, build_network
@@ -39,7 +38,7 @@ def test_steps_have_static_shapes_where_room_is_reserved(monkeypatch):
     ids = MemberIds(torch.arange(9), torch.arange(6), torch.arange(8))
     ensemble = Ensemble([attention, transformer], [ids, ids], "logs")
     for model, grows in ((transformer, True), (attention, False), (ensemble, True)):
-        assert state_grows(model) is grows
+        assert model.state_grows is grows
         search = BeamSearch(model, batch_of(sources(3)), beam_settings())
         assert search.static_shapes
         beam = search._first_beam()

@@ -60,12 +60,12 @@ def test_copies_at_all_positions_of_a_word_add_up_to_its_probability():
     torch.manual_seed(0)
     table = CopyTable.of(COPIED, V)
     sentence = torch.tensor([0, 0, 1])
-    log_prob, log_copy = torch.randn(3, V).double(), torch.randn(3, 3).double()
-    found = table.add_copies(log_prob, log_copy, 1, sentence).exp()
+    log_prob, log_copy = torch.randn(3, V).double(), torch.randn(3, COPIED.shape[1]).double()
+    found = table.add_copies(log_prob, log_copy, sentence).exp()
     for n, b in enumerate(sentence.tolist()):
         for word in range(V + 5):
-            rows = [i for i in range(1, 4) if COPIED[b, i] == word]
-            expected = sum(log_copy[n, i - 1].exp() for i in rows) + (log_prob[n, word].exp() if word < V else 0.0)
+            rows = [i for i in range(COPIED.shape[1]) if COPIED[b, i] == word]
+            expected = sum(log_copy[n, i].exp() for i in rows) + (log_prob[n, word].exp() if word < V else 0.0)
             assert found[n, word] == pytest.approx(float(expected))
 
 

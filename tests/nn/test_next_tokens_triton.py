@@ -18,10 +18,10 @@ def test_next_tokens_of_a_kernel_equal_their_reference(B, I, K, V, scale, device
     torch.manual_seed(2)
     source, target = scale * torch.randn(B, I, V), scale * torch.randn(B * K, V)
     sentence, log_weight = torch.arange(B).repeat_interleave(K), torch.randn(B * K, I).double().log_softmax(1)
-    wanted = next_tokens(TokenTable.of(source.double()), 0, target.double(), sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source.double()), target.double(), sentence, log_weight)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), *given)
     torch.testing.assert_close(found.log_z.cpu(), wanted.log_z.float())
     torch.testing.assert_close(found.log_prob.exp().cpu(), wanted.log_prob.exp().float())
     log_z = log_normalisers_by_sentence(TokenTable.of(source.to(device)), *given[:2])
@@ -33,10 +33,10 @@ def test_kernels_need_the_same_number_of_prefixes_of_each_source(device, monkeyp
     torch.manual_seed(2)
     source, target, log_weight = torch.randn(3, 4, 13), torch.randn(5, 13), torch.randn(5, 4).double()
     sentence = torch.tensor([0, 0, 0, 2, 2])
-    wanted = next_tokens(TokenTable.of(source), 0, target, sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source), target, sentence, log_weight)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), *given)
     torch.testing.assert_close(found.log_prob.cpu(), wanted.log_prob)
     torch.testing.assert_close(
         log_normalisers_by_sentence(TokenTable.of(source.to(device)), *given[:2]).cpu(), wanted.log_z
@@ -48,11 +48,11 @@ def test_a_source_whose_prefixes_have_no_weight_is_skipped_and_changes_no_other(
     torch.manual_seed(2)
     source, target, log_weight = torch.randn(2, 4, 24), torch.randn(2 * K, 24), torch.randn(2 * K, 4).double()
     sentence = torch.arange(2).repeat_interleave(K)
-    wanted = next_tokens(TokenTable.of(source), 0, target, sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source), target, sentence, log_weight)
     log_weight[:K] = IMPOSSIBLE
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), *given)
     assert (found.log_prob[:K] == IMPOSSIBLE).all()
     torch.testing.assert_close(found.log_prob[K:].cpu(), wanted.log_prob[K:])
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import config as shape_checks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from antiphon import transducer_loss
@@ -133,15 +132,6 @@ def test_empty_batches_and_sides_have_losses_too(B, I, J):
     assert losses.tolist() == [math.inf] * B
     losses.sum().backward()
     assert all(leaf.grad.shape == leaf.shape and (leaf.grad == 0).all() for leaf in leaves)
-
-
-@pytest.fixture
-def shapes_unchecked():
-    """Without the checks of the annotations, which only tests make."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 @pytest.mark.usefixtures("shapes_unchecked")

@@ -3,7 +3,7 @@
 import random
 from itertools import product
 
-from antiphon.api import train
+from antiphon.api.train_recipe import train
 from antiphon.runs.combined_runs import combine_runs
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
 

@@ -37,6 +37,14 @@ class Screen:
         """Waits until a condition in JavaScript holds."""
         self.page.wait_for_function(condition, arg=argument)
 
+    def wait_for_style(self, selector, name, value):
+        """Waits until the first element of a kind, which every answer may draw anew, has a style."""
+        self.wait(
+            "([selector, name, value]) => "
+            "getComputedStyle(document.querySelector(selector) ?? document.body)[name] === value",
+            [selector, name, value],
+        )
+
     def wait_for_output(self, text):
         """Waits until a run has written exactly this."""
         self.wait(

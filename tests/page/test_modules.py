@@ -47,7 +47,7 @@ def test_a_state_survives_the_address(call):
 def test_nonsense_in_an_address_is_ignored(call):
     state = call("link", "fromHash", "#bias=x&margin=-1&weights=1&weights=NaN&policy=odd&ended=perhaps")
     assert (state["bias"], state["margin"], state["weights"]) == (0, None, [])
-    assert (state["policy"], state["ended"]) == ("greedy", False)
+    assert (state["policy"], state["ended"]) == ("beam", False)
 
 
 PARTS = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.pronunciation.endings import derive
+from antiphon.pronunciation.word_readings import derive
 
 LEXICON = {
     "floof": (("F", "L", "UW1", "F"),),

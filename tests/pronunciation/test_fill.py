@@ -1,6 +1,8 @@
 """``antiphon fill`` completes a lexicon in its own symbols and format."""
 
 import itertools
+import os
+from threading import Thread
 
 import pytest
 
@@ -43,6 +45,12 @@ def test_no_symbol_but_those_of_the_lexicon_is_written_and_the_best_reading_has_
     assert found[0].entries[1].numbers[0] == pytest.approx(0.3679, abs=1e-4)
     assert found[0].origin == "model"
     assert found[1].entries == (Entry("tin", ("t", "ih", "n"), (0.5,)),)
+
+
+def test_readings_too_improbable_for_a_number_are_written():
+    lexicon = lexicon_of(("knight", "n ay t", 1.0))
+    (found,) = fill(["nit"], lexicon, {"nit": prediction((1000, "n t"))})
+    assert found.entries == (Entry("nit", ("n", "t"), (1.0,)),)
 
 
 def test_a_word_with_a_letter_that_the_lexicon_lacks_gets_no_reading():
@@ -89,3 +97,33 @@ def test_the_command_learns_from_a_lexicon_and_writes_its_format(antiphon, tmp_p
     assert (tmp_path / "p.txt").read_text(encoding="utf-8").splitlines()[1].split()[1] == "1"
     refused = antiphon("fill", *files, "--out", tmp_path / "new.txt")
     assert (refused.status, refused.err.count("\n")) == (2, 1)
+
+
+def test_words_with_spaces_are_written_only_between_tabs(tmp_path, antiphon):
+    (tmp_path / "lexicon").write_text("new york\tn j u\nyork\tj o k\n")
+    (tmp_path / "words").write_text("new york\nyork\n")
+    fill_lexicon = "fill", tmp_path / "lexicon", tmp_path / "words", "--out"
+    assert antiphon(*fill_lexicon, tmp_path / "tabs").status == 0
+    assert (tmp_path / "tabs").read_text() == "new york\tn j u\nyork\tj o k\n"
+    done = antiphon(*fill_lexicon, tmp_path / "spaces", "--to", "kaldi")
+    assert (tmp_path / "spaces").read_text() == "york j o k\n"
+    assert "1 word with spaces such as 'new york', which kaldi cannot hold" in done.err
+
+
+def test_a_lexicon_is_read_once(tmp_path, antiphon):
+    (tmp_path / "words").write_text("york\n")
+    os.mkfifo(tmp_path / "pipe")
+    writer = Thread(target=(tmp_path / "pipe").write_text, args=("york\tj o k\n",), daemon=True)
+    writer.start()
+    done = antiphon("fill", tmp_path / "pipe", tmp_path / "words", "--out", tmp_path / "new")
+    assert (done.status, (tmp_path / "new").read_text()) == (0, "york\tj o k\n")
+
+
+@pytest.mark.parametrize("options", [("--out", "lexicon"), ("--out", "new", "--report", "new"), ("--out", "./words")])
+def test_no_file_of_the_command_is_written_over_another(tmp_path, antiphon, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lexicon", "words"):
+        (tmp_path / name).write_text("york\tj o k\n")
+    done = antiphon("fill", "lexicon", "words", *options, "--force")
+    assert (done.status, "given twice, expected different files" in done.err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lexicon", "words"]

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.pronunciation import FOLDER
-from antiphon.pronunciation.heteronyms import order_readings
 from antiphon.pronunciation.lexicon import CompactLexicon, pack
 from antiphon.pronunciation.phonemes import SYMBOLS, ipa, write
+from antiphon.pronunciation.word_readings import order_readings
 
 WORDS = st.text(st.sampled_from("abc'é-z"), min_size=1, max_size=6)
 READINGS = st.lists(st.lists(st.sampled_from(SYMBOLS), min_size=1, max_size=5).map(tuple), min_size=1, max_size=3)

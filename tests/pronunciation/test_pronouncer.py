@@ -101,6 +101,13 @@ def test_letters_are_aligned_with_phonemes_on_request():
     assert [phoneme for _, phoneme in links] == list(range(6))
 
 
+def test_a_word_that_is_repeated_is_aligned_once(monkeypatch):
+    aligned = []
+    monkeypatch.setattr(Pronouncer, "_align", lambda _, word, phonemes: aligned.append(word) or ())
+    antiphon.pronounce("the knight, the knight, the knight", align=True)
+    assert sorted(aligned) == ["knight", "the"]
+
+
 def test_text_in_capitals_is_not_spelt():
     words = [word for part in antiphon.pronounce("GOOGLED THE FLOOFS") for word in part.words]
     assert [word.origin for word in words] == ["lexicon", "lexicon", "model"]
@@ -130,3 +137,10 @@ def test_a_lexicon_of_ones_own_goes_before_the_model():
     say = Pronouncer({"floof": (("F", "L", "UH1", "F"),)})
     (part,) = say("Floof's", ReadingOptions())
     assert (part.phonemes, part.words[0].origin) == (("F", "L", "UH1", "F", "S"), "derived")
+
+
+def test_a_folder_with_the_name_of_the_model_changes_no_pronunciation(tmp_path, monkeypatch):
+    (tmp_path / "en").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("antiphon.pronunciation.pronouncer.shipped", Pronouncer)  # which has not loaded it yet
+    assert only_word("quixoticish").origin == "model"

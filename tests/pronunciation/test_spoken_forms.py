@@ -98,6 +98,7 @@ def test_letters_are_folded():
 @given(st.text(st.characters() | st.sampled_from("aZ0159.,:/-$%°'’ @[]()"), max_size=40))
 @example("[a](/N/)[b](VB)")
 @example("9" * 5000)
+@example("$" + "9" * 5000 + ".50")
 def test_tokens_follow_each_other_and_leave_out_only_space_and_controls(line):
     found = list(tokens(line))
     position = 0

@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.exceptions import RunError
-from antiphon.ranking.matchers import CrossEncoder, ListwiseLoss, Matcher, question_loss
-from antiphon.ranking.pretrained_encoder import new_encoder
-from antiphon.ranking.question_batches import JointBatch, MatchCorpus, QuestionBatch, plan_question_batches
+from antiphon.ranking.matchers import ListwiseLoss, Matcher, question_loss
+from antiphon.ranking.question_batches import MatchCorpus, QuestionBatch, plan_question_batches
 from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, ReaderSizes
 from antiphon.training import distributed
 from antiphon.training.step import MicroBatchLimit
 from antiphon.training.task import EpochBatches
-from tests.encoders import write_encoder
 
 LISTS = [
     [(0.3, 1), (-2.0, 0), (1.5, 1), (0.0, 0)],
@@ -165,21 +163,3 @@ def test_a_question_whose_candidates_do_not_fit_ends_training_with_a_remedy():
     with pytest.raises(RunError, match=r"the 4 candidates of a question, .* --resume, .* train\.listwise_weight"):
         MicroBatchLimit(said.append).retry(batch, out_of_memory)
     assert len(said) == 1
-
-
-def test_a_cross_encoder_learns_to_rank_the_candidates_of_a_question(tmp_path):
-    write_encoder(tmp_path)
-    torch.manual_seed(1)
-    model = CrossEncoder(new_encoder(tmp_path / "config.json"), "mean")
-    tokens = torch.randint(5, 12, (6, 7), generator=torch.Generator().manual_seed(2))
-    pairs = JointBatch(tokens, torch.full((6,), 7), torch.full((6,), 3), torch.tensor([0.0, 1, 0, 1, 1, 0]))
-    batch = QuestionBatch(torch.tensor([0, 0, 0, 1, 1, 1]), pairs)
-    optimiser, losses = torch.optim.Adam(model.parameters(), 0.01), []
-    for _ in range(30):
-        optimiser.zero_grad()
-        loss = ListwiseLoss(1.0, 3.0)(model, batch).mean()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2
-    assert [part.sizes for part in batch.parts(3)] == [(3, 1, 7), (3, 1, 7)]

@@ -100,6 +100,11 @@ def test_an_npz_file_that_promises_what_it_has_not_is_refused_before_allocating(
         read_vectors(path, {"a"})
 
 
+def test_an_npz_file_whose_header_is_cut_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"v\.npz: cannot be read"):
+        read_vectors(npz(tmp_path / "v.npz", "{'descr': ('<f4',"), {"a"})
+
+
 @pytest.mark.parametrize(
     "arrays",
     [

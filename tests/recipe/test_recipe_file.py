@@ -57,11 +57,6 @@ def test_what_is_no_toml_is_named(tmp_path):
         load_recipe(tmp_path / "none.toml")
 
 
-def test_a_sentencepiece_model_needs_sentencepiece_tokens(tmp_path):
-    with pytest.raises(RecipeError, match=r'expected data\.source_tokens = "sentencepiece"'):
-        load_recipe(write(tmp_path, '[data]\nsource_sentencepiece = "x.model"\n'))
-
-
 def test_a_saved_recipe_is_the_same_recipe(tmp_path):
     recipe = load_recipe(write(tmp_path, '[data]\ntrain = "a.tsv"\n[train]\nema_decay = 0.9\n'))
     save_recipe(recipe, tmp_path / "saved.toml")

@@ -25,7 +25,7 @@ def read(run):
 @pytest.mark.parametrize(
     "data",
     [
-        {"train": "train.tsv", "dev": ["dev.de", "dev.en"], "unpaired": ["a.txt", "b.txt"], "cache": "../cache"},
+        {"train": "train.tsv", "dev": ["dev.de", "dev.en"], "unpaired": ["a.txt", "b.txt"]},
         {"train": "../other/../train.tsv", "vocab_from": "/elsewhere/run"},
         {},
     ],

@@ -8,7 +8,6 @@ from tests.toy import inflect, words
 
 NONE_OF_OURS = {
     "model": {
-        "encoder_network": "lstm",
         "right_to_left": False,
         "final_write": "learned",
         "context": "none",
@@ -37,7 +36,6 @@ NONE_OF_OURS = {
         "rule_weight": 0.0,
         "length_normalisation": 0.0,
         "length_bias": 0.0,
-        "replace_unknown": False,
     },
 }
 PRINTED = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from antiphon.exceptions import InputError, RunError, how_to_install
-from antiphon.report.plots import NO_GLYPH, optional_picture, plot_alignment, plot_curves, plot_training
+from antiphon.report.plots import NO_GLYPH, optional_picture, plot_alignment, plot_training
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS = [{"epoch": n, "train_loss": 5.0 / n, "dev_accuracy": 10.0 * n} for n in range(1, 6)]
@@ -57,14 +57,6 @@ def draw_every_picture(folder, kind):
     plot_training(ROWS, ROWS[-1], "accuracy", folder / f"training.{kind}")
     plot_alignment(["$a", " "], ["b", "</s>"], [0, 1], eye, folder / f"alignment.{kind}")
     plot_alignment(["a", "</s>"], ["b", "</s>"], [0, 1], eye, folder / f"attention.{kind}", method="attention")
-    points = {"BLEU": [(1.0, 2.0), (2.0, 3.0)], "chrF": [(1.0, 3.0), (2.0, 4.0)]}
-    plot_curves(points, "delay", "quality", folder / f"curves.{kind}", labels=["emit bias 0"], title="Sweep")
-
-
-def test_logarithmic_axes_have_plain_numbers(tmp_path):
-    curves = {"grid": [(100.0, 12.0), (1000.0, 2.0), (20_000.0, 1.5)]}
-    plot_curves(curves, "pairs", "perplexity", tmp_path / "log.svg", logarithmic="xy")
-    assert set(texts_of(tmp_path / "log.svg")) >= {"100", "300", "1,000", "10,000", "2", "5", "10"}
 
 
 def test_every_picture_names_its_axes_and_has_a_title_and_a_legend(tmp_path):
@@ -83,7 +75,6 @@ def test_every_picture_names_its_axes_and_has_a_title_and_a_legend(tmp_path):
     assert set(texts_of(tmp_path / "alignment.svg")) >= alignment | {"posterior probability", "$a", "␣", "b", "</s>"}
     assert set(texts_of(tmp_path / "attention.svg")) >= attention
     assert "most probable alignment" not in texts_of(tmp_path / "attention.svg")
-    assert set(texts_of(tmp_path / "curves.svg")) >= {"delay", "quality", "BLEU", "chrF", "emit bias 0", "Sweep"}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +85,7 @@ def test_the_ending_of_the_name_is_the_format_and_the_same_picture_is_the_same_f
         (tmp_path / name).mkdir()
         draw_every_picture(tmp_path / name, kind)
     pictures = sorted((tmp_path / "once").iterdir())
-    assert len(pictures) == 4
+    assert len(pictures) == 3
     for picture in pictures:
         assert picture.read_bytes().startswith(start)
         assert picture.read_bytes() == (tmp_path / "again" / picture.name).read_bytes()

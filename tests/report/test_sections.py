@@ -2,29 +2,12 @@
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
-from antiphon.report.tables import Section, as_markdown, as_text, as_tsv
-from antiphon.terminal import one_line
+from antiphon.report.tables import Section, as_text, as_tsv
 
 CELLS = st.text(st.characters(codec="utf-8"), max_size=12) | st.text("|\\`*_[]<>~$&#-+\t\n\r: a", max_size=8)
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=3)
 HEADER = ("one", "two", "three")
-
-
-def cells_of(markdown):
-    """What a Markdown renderer shows in each cell of the only table."""
-    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
-    places = [place for place, token in enumerate(tokens) if token.type in ("td_open", "th_open")]
-    assert all(child.type in ("text", "text_special") for place in places for child in tokens[place + 1].children)
-    return ["".join(child.content for child in tokens[place + 1].children) for place in places]
-
-
-@given(ROWS)
-@example([("a|b", "\\|", "\\"), ("<b>", "&amp;", "[x](y)"), ("`|`", "**a**", "~~s~~")])
-def test_markdown_shows_every_cell_as_it_is(rows):
-    shown = cells_of(as_markdown(["run x: y"], [Section("t", HEADER, rows)]))
-    assert shown == [*HEADER, *(one_line(cell, len(cell)).strip() for row in rows for cell in row)]
 
 
 @given(ROWS)

@@ -19,7 +19,7 @@ _PROGRAM = """
 import json, sys
 from pathlib import Path
 import torch
-from antiphon.api import load
+from antiphon.api.model import load
 from antiphon.serve.server import TimedProtocol, serve
 from antiphon.serve.settings import Access, Limits, ServiceSettings
 given = json.loads(sys.argv[1])

@@ -46,8 +46,8 @@ def friend(guarded):
 def test_every_address_asks_for_the_token(guarded, stranger, friend):
     described = friend.get("/openapi.json").json()["paths"]
     routes = [(method, path) for path, methods in described.items() for method in methods]
-    routes += [("get", path) for path in ("/", "/docs", "/docs.css", "/openapi.json", "/index.html", "/nothing")]
-    assert len(routes) > 15
+    routes += [("get", path) for path in ("/", "/openapi.json", "/index.html", "/nothing")]
+    assert len(routes) >= 15
     routes = [route for route in routes if route[1] not in ("/health", "/ready")]
     assert [stranger.get(path).status_code for path in ("/health", "/ready")] == [200, 200]
     for method, path in routes:
@@ -163,7 +163,7 @@ def test_html_in_inputs_comes_back_as_json_and_never_as_html(server):
     answer = server.post("predict", run="online", inputs=[attack])
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["predictions"][0]["source"] == attack
-    for path in (f"/{attack}", f"/docs?{attack}", f"/api/{attack}"):
+    for path in (f"/{attack}", f"/openapi.json?{attack}", f"/api/{attack}"):
         assert "<script>alert" not in server.http.get(path).text
 
 

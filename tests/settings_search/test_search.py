@@ -1,19 +1,20 @@
-"""Processes that share a search claim each trial once, and nothing is lost with one of them."""
+"""Processes that share a search train each trial once, and nothing is lost with one of them."""
 
 import sqlite3
 from contextlib import ExitStack
 from statistics import median
 
 import pytest
-from optuna.trial import TrialState, create_trial
 
 from antiphon.exceptions import RunError
 from antiphon.recipe.recipe_file import find_recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search import search as search_module
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
-from antiphon.settings_search.trials import results_of
-from antiphon.training.callback import EpochReport
+from antiphon.storage.manifest import seal_run
+from antiphon.training.loop import Interrupted
+from antiphon.training.state import History
 from tests.settings_search.databases import silence
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]
@@ -36,123 +37,147 @@ def join(tmp_path, quick_commits):
         yield joined
 
 
+class Trainer:
+    """Stands for training: notes what is trained, reports ``epochs`` with the value of a trial and saves it."""
+
+    def __init__(self, objective=lambda recipe: 1.0, epochs=1, perplexities=()):
+        self.objective, self.epochs, self.trained = objective, epochs, []
+        self.perplexities = iter(perplexities)
+
+    def __call__(self, recipe, folder, report):
+        assert recipe.data.test is None
+        self.trained.append(folder.name)
+        value = self.objective(recipe)
+        report.on_train_begin(History("perplexity", 10), self.epochs)
+        for epoch in range(1, self.epochs + 1):
+            report.on_epoch_end(epoch, {"epoch": epoch, "dev_perplexity": value}, None)
+        folder.mkdir(parents=True, exist_ok=True)
+        metric = recipe.train.dev_metric
+        extra = {"dev_perplexity": next(self.perplexities, value)}
+        RunFolder(folder).save_metrics(
+            {f"dev_{metric}": value, "epochs": self.epochs, "training_seconds": 1.5}
+            | ({} if metric == "perplexity" else extra)
+        )
+        seal_run(folder)
+
+
+def complete_all(search, objective=lambda recipe: 1.0, **options):
+    """Trains all that is left; what was trained."""
+    trainer = Trainer(objective, **options)
+    search.run(trainer, lambda _: None)
+    return trainer.trained
+
+
+def drawn(search):
+    return [dict(trial.params) for trial in search.study.get_trials(deepcopy=False)]
+
+
 def die(search):
-    """What a process leaves in the database some time after it has been killed."""
-    trial_ids = [*search._running]
-    search._running.clear()
-    silence(search._rdb.engine, trial_ids)
+    """A trial of a process that was killed long ago."""
+    trial = search.study.ask()
+    for axis in search.space.axes:
+        axis.suggest(trial)
+    trial.report(2.5, 1)
+    search._storage._backend.record_heartbeat(trial._trial_id)
+    silence(search._storage._backend.engine)
+    return trial
 
 
-def complete_all(search, objective=lambda params: 1.0):
-    """Claims and completes all that is left; the parameters of each trial."""
-    claimed = []
-    while trial := search.claim():
-        claimed.append(dict(trial.params))
-        search.complete(trial, objective(trial.params), 3, 1.5)
-    return claimed
+def interrupt(search, error):
+    """Runs a search until its first training is stopped."""
+
+    def stop(recipe, folder, report):
+        raise error
+
+    with pytest.raises(type(error)):
+        search.run(stop, lambda _: None)
 
 
-def test_two_processes_claim_every_combination_once(join):
-    one, other = join(), join()
-    trials = [search.claim() for search in (one, other, one, other)]
-    assert {tuple(trial.params.values()) for trial in trials} == {("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")}
-    assert one.claim() is other.claim() is None
-    assert not one.is_over
-    for number, (search, trial) in enumerate(zip((one, other, one, other), trials, strict=True)):
-        search.complete(trial, 4.0 - number, 3, 1.5)
-    assert one.is_over
-    assert other.is_over
-    assert [result.value for result in results_of(one)] == [1.0, 2.0, 3.0, 4.0]
-    assert results_of(one) == results_of(other) == results_of(join())
+def test_every_combination_is_trained_once_and_the_best_comes_first(join):
+    search = join()
+    assert len(set(complete_all(search, lambda recipe: recipe.train.seed + recipe.model.layers / 4))) == 4
+    assert [result.value for result in search.results()] == [1.25, 1.5, 2.25, 2.5]
+    assert [result.seconds for result in search.results()] == [1.5] * 4
+    other = join()
+    assert complete_all(other) == []
+    assert other.results() == search.results()
 
 
 def test_of_trials_with_the_same_value_the_one_with_the_lowest_perplexity_is_the_best(join):
-    search = join()
-    for perplexity in (7.0, None, 5.0, 6.0):
-        search.complete(search.claim(), 0.0, 3, 1.5, perplexity)
-    assert [result.perplexity for result in results_of(search)] == [5.0, 6.0, 7.0, None]
+    search = join(settings=["train.dev_metric=accuracy"])
+    complete_all(search, lambda _: 0.0, perplexities=(7.0, 8.0, 5.0, 6.0))
+    assert [result.perplexity for result in search.results()] == [5.0, 6.0, 7.0, 8.0]
 
 
-def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs(join):
+def test_a_trial_of_a_process_that_is_gone_is_trained_by_another_and_keeps_its_epochs(join):
+    one, other = join(RANGES, sampler="random", trials=2), join(RANGES, sampler="random", trials=2)
+    lost = die(one)
+    assert len(complete_all(other)) == 2
+    assert {result.state for result in other.results()} == {"complete"}
+    again = other.study.get_trials(deepcopy=False)[1]
+    assert (again.params, again.intermediate_values) == (lost.params, {1: 2.5})
+
+
+def test_a_trial_that_kills_its_process_is_not_tried_for_ever(join):
+    search = join(["train.seed=1"])
+    for _ in range(3):
+        die(search)
+        search_module.fail_stale_trials(search.study)
+    assert complete_all(search) == []
+    assert [(result.state, result.problem) for result in search.results()] == [("failed", "its process was killed")]
+    assert len(complete_all(join(["train.seed=1"]))) == 1
+
+
+def test_a_trial_whose_process_died_before_its_first_heartbeat_is_repeated(join, monkeypatch):
     one, other = join(), join()
-    lost = one.claim()
-    assert one.report(lost, EpochReport(1, 5, 2.5, 1.0))
-    assert other.claim().params != lost.params
-    assert other.claim().params != lost.params
-    die(one)
-    again = [other.claim() for _ in range(2)]
-    assert other.claim() is None
-    assert again[0].params == lost.params
-    assert other.report(again[0], EpochReport(1, 5, 2.5, 1.0))
-    results = {result.settings: result for result in results_of(other)}
-    assert len(results) == 4
-    assert results["train.seed=1", "model.layers=1"].epochs == 1
-    assert not one.report(lost, EpochReport(2, 5, 2.0, 2.0))  # the first process comes back: it has lost the trial
-    one.complete(lost, 0.0, 5, 5.0)
-    other.complete(again[0], 3.0, 5, 5.0)
-    assert [result.value for result in results_of(other) if result.state == "complete"] == [3.0]
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        one.study.ask()
+    monkeypatch.setattr(search_module, "_GRACE_SECONDS", -1)
+    assert len(complete_all(other)) == 4
+    assert [result.state for result in other.results()] == ["complete"] * 4
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted("", 143, resumable=True)])
+def test_a_trial_that_is_stopped_waits_for_anyone(join, error):
+    one, other = join(), join()
+    interrupt(one, error)
+    assert len(complete_all(other)) == 4
+    assert [result.state for result in other.results()] == ["complete"] * 4
 
 
 def test_a_trial_that_failed_is_tried_again_by_the_next_process_and_counts_once(join):
-    one = join(RANGES, sampler="random", trials=2)
-    bad, good = one.claim(), one.claim()
-    one.fail(bad, "no such file")
-    one.complete(good, 2.0, 1, 1.0)
-    assert one.is_over
-    assert [result.problem for result in results_of(one)] == ["", "no such file"]
-    other = join(RANGES, sampler="random", trials=2)
-    assert complete_all(other) == [bad.params]
-    assert [result.state for result in results_of(other)] == ["complete", "complete"]
+    def fail_once(recipe):
+        if recipe.model.layers == 1:
+            raise RunError("no such file")
+        return 2.0
 
-
-def test_a_trial_given_back_waits_for_anyone(join):
-    one, other = join(), join()
-    trial = one.claim()
-    one.give_back(trial, kills=1)
-    assert [result.state for result in results_of(one)] == ["waiting"]
-    again = other.claim()
-    assert (again.params, again.user_attrs["kills"]) == (trial.params, 1)
-
-
-def test_a_process_that_dies_right_after_it_has_claimed_a_trial_does_not_keep_it(join, monkeypatch):
-    one, other = join(RANGES, sampler="random", trials=1), join(RANGES, sampler="random", trials=1)
-
-    def run_out_of_memory(self, trial, rank):
-        raise MemoryError
-
-    monkeypatch.setattr(SettingsSearch, "_with_values", run_out_of_memory)
-    with pytest.raises(MemoryError):
-        one.claim()
-    monkeypatch.undo()
-    assert other.claim() is None
-    assert not other.is_over
-    die(one)
-    assert set(other.claim().params) == {"train.learning_rate", "model.dropout"}
-
-
-def test_trials_that_two_processes_make_at_the_same_time_are_not_more_than_were_asked_for(join):
-    one, other = join(RANGES, sampler="random", trials=3), join(RANGES, sampler="random", trials=3)
-    for _ in range(5):
-        one.study.add_trial(create_trial(state=TrialState.WAITING))
-    assert len(complete_all(other)) == 3
-    assert one.is_over
-    assert len(complete_all(join(RANGES, sampler="random", trials=4))) == 1
+    one = join()
+    assert len(complete_all(one, fail_once)) == 4
+    assert sorted(result.problem for result in one.results()) == ["", "", "no such file", "no such file"]
+    other = join()
+    assert len(complete_all(other)) == 2
+    assert [result.state for result in other.results()] == ["complete"] * 4
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_what_is_drawn_follows_from_the_seed_whichever_process_draws(join, tmp_path, sampler):
-    one, other = (join(RANGES, sampler=sampler, trials=12) for _ in range(2))
-    shared = []
-    for search in [one, other] * 6:
-        trial = search.claim()
-        shared.append(dict(trial.params))
-        search.complete(trial, trial.params["model.dropout"] + 1, 1, 1.0)
+    def objective(recipe):
+        return recipe.model.dropout + 1
+
+    for trials in range(1, 13):
+        search = join(RANGES, sampler=sampler, trials=trials)
+        complete_all(search, objective)
+    shared = drawn(search)
     (tmp_path / "out" / "search.db").rename(tmp_path / "moved")
-    alone = complete_all(join(RANGES, sampler=sampler, trials=12), lambda params: params["model.dropout"] + 1)
-    assert alone == shared
+    alone = join(RANGES, sampler=sampler, trials=12)
+    complete_all(alone, objective)
     assert len({params["model.dropout"] for params in shared}) == 12
+    if sampler == "random":  # TPE draws some at random, depending on how many there will be
+        assert drawn(alone) == shared
     (tmp_path / "out" / "search.db").unlink()
-    assert complete_all(join(RANGES, sampler=sampler, trials=3, seed=2)) != shared[:3]
+    other = join(RANGES, sampler=sampler, trials=3, seed=2)
+    complete_all(other, objective)
+    assert drawn(other) != shared[:3]
 
 
 def test_more_trials_may_be_asked_for_later_and_random_ones_serve_tpe(join):
@@ -163,40 +188,26 @@ def test_more_trials_may_be_asked_for_later_and_random_ones_serve_tpe(join):
 
 def test_tpe_draws_where_good_values_were(join):
     search = join(["model.dropout=0.0..0.9", "train.ema_decay=0.0..0.9"], sampler="tpe", trials=40, seed=2)
-    drawn = complete_all(search, lambda params: 1 + (params["model.dropout"] - 0.3) ** 2)
-    distances = [abs(params["model.dropout"] - 0.3) for params in drawn]
+    complete_all(search, lambda recipe: 1 + (recipe.model.dropout - 0.3) ** 2)
+    distances = [abs(params["model.dropout"] - 0.3) for params in drawn(search)]
     assert median(distances[-20:]) < median(distances[:10]) / 2
 
 
 def test_a_trial_that_falls_behind_the_median_is_pruned(join):
-    search = join(RANGES, sampler="random", trials=6, pruner="median")
-    for value in (1.0, 2.0, 3.0, 4.0):
-        trial = search.claim()
-        assert search.report(trial, EpochReport(1, 2, value, 1.0))
-        search.complete(trial, value, 2, 2.0)
-    ahead, behind = search.claim(), search.claim()
-    assert search.report(ahead, EpochReport(1, 2, 2.2, 1.0))
-    assert not search.report(behind, EpochReport(1, 2, 2.8, 1.0))
-    search.prune(behind)
-    assert search.report(ahead, EpochReport(2, 2, 99.0, 2.0))  # the last epoch is trained already
-    search.complete(ahead, 2.2, 2, 2.0)
-    result = results_of(search)[-1]
-    assert (result.state, result.value, result.epochs, result.seconds) == ("pruned", 2.8, 1, 1.0)
-    assert search.is_over
+    search = join(["train.seed=1,2,3,4,5,6"], pruner="median")
+    values = {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0, 5: 2.2, 6: 2.8}
+    complete_all(search, lambda recipe: values[recipe.train.seed], epochs=2)
+    *complete, pruned = search.results()
+    assert {result.state for result in complete} == {"complete"}
+    assert (pruned.state, pruned.value, pruned.epochs) == ("pruned", 2.8, 1)
+    assert complete_all(join(["train.seed=1,2,3,4,5,6"], pruner="median")) == []
 
 
 def test_hyperband_gives_all_epochs_to_few_trials_and_the_best_is_among_them(join):
     search = join(RANGES, sampler="random", trials=20, pruner="hyperband")
-    while trial := search.claim():
-        value = 1 + trial.params["model.dropout"]
-        reports = (search.report(trial, EpochReport(epoch, 9, value, float(epoch))) for epoch in range(1, 10))
-        if all(reports):
-            search.complete(trial, value, 9, 9.0)
-        else:
-            search.prune(trial)
-    results = results_of(search)
-    pruned = [result for result in results if result.state == "pruned"]
-    assert len(pruned) >= 5
+    complete_all(search, lambda recipe: 1 + recipe.model.dropout, epochs=9)
+    results = search.results()
+    assert len([result for result in results if result.state == "pruned"]) >= 5
     assert results[0].state == "complete"
     assert sum(result.epochs for result in results) < 20 * 9 * 0.8
 
@@ -212,14 +223,11 @@ def test_hyperband_gives_all_epochs_to_few_trials_and_the_best_is_among_them(joi
     ],
 )
 def test_another_search_in_the_folder_is_refused_and_nothing_changes(join, tmp_path, grid, settings, sampler, message):
-    search = join()
-    trial = search.claim()
-    search._running.clear()  # no further heartbeats
+    join()
     before = (tmp_path / "out" / "search.db").read_bytes()
     with pytest.raises(RunError, match=message):
         join(grid, settings, sampler=sampler, trials=4)
     assert (tmp_path / "out" / "search.db").read_bytes() == before
-    search.complete(trial, 1.0, 1, 1.0)
 
 
 def test_a_grid_may_get_further_values(join):
@@ -245,7 +253,7 @@ def test_a_link_in_place_of_the_database_is_refused_and_not_followed(join, tmp_p
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, quick_commits):
     search = SettingsSearch(parse_space(find_recipe("toy"), METRIC, GRID, tmp_path / "out"), SearchOptions())
     with search.joined():
-        search.claim()
+        pass
     connect = sqlite3.connect
 
     def connect_to_full_disk(*arguments, **options):
@@ -285,5 +293,5 @@ def test_the_name_of_a_folder_may_have_any_characters(tmp_path, quick_commits):
     search = SettingsSearch(parse_space(find_recipe("toy"), METRIC, GRID, out), SearchOptions())
     with search.joined():
         assert len(complete_all(search)) == 4
-    assert [path.name for path in out.iterdir()] == ["search.db"]
+    assert (out / "search.db").is_file()
     assert [path.name for path in tmp_path.iterdir()] == [out.name]

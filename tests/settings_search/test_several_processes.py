@@ -12,30 +12,39 @@ import pytest
 import sqlalchemy
 
 from tests.settings_search.databases import postgresql_programs, postgresql_server, silence
-from tests.toy import write_pairs
+from tests.toy import write_recipe
 
 RECIPE = """
-[data]
-train = "train.tsv"
-dev = "dev.tsv"
 [model]
 kind = "suffix_rule"
 [train]
 dev_metric = "accuracy"
 """
+SLOW = [
+    part
+    for setting in ("model.kind=encoder_decoder", "model.hidden_size=8", "train.max_epochs=40", "train.passes=20")
+    for part in ("--set", setting)
+]
+"""Trials that take long enough to be killed."""
 WORKER = """
 import sys
 from pathlib import Path
 from antiphon.recipe.recipe_file import find_recipe
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.manifest import seal_run
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
 space = parse_space(find_recipe("toy"), [], ["model.dropout=0.0..0.5"], Path(sys.argv[1]))
 search = SettingsSearch(space, SearchOptions("random", 12, storage=sys.argv[2] or None))
 sys.stdin.readline()
+def train(recipe, folder, report):
+    print(recipe.model.dropout)
+    folder.mkdir()
+    RunFolder(folder).save_metrics({"dev_accuracy": 1.0, "epochs": 1, "training_seconds": 1.0})
+    seal_run(folder)
+
 with search.joined():
-    while trial := search.claim():
-        print(trial.params["model.dropout"])
-        search.complete(trial, 1.0, 1, 1.0)
+    search.run(train, lambda _: None)
 """
 PATIENCE = 300
 """Seconds after which a test has failed."""
@@ -87,17 +96,15 @@ def test_processes_that_start_at_once_on_a_new_database_share_the_trials(databas
 def test_processes_join_a_search_and_go_on_with_what_a_killed_one_left(database, tmp_path):
     """One is killed in its second trial; two that are then started at the same time train the rest together."""
     url, storage = database
-    write_pairs(tmp_path / "train.tsv", 30, 1)
-    write_pairs(tmp_path / "dev.tsv", 10, 2)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    command = ["-m", "antiphon", "grid", tmp_path / "recipe.toml", "--out", tmp_path / "out", "--jobs", "1"]
-    command += ["--grid", "data.min_count=1,2,3", *(["--storage", storage] if storage else [])]
+    recipe = write_recipe(tmp_path, 30, 10, RECIPE)
+    command = ["-m", "antiphon", "grid", recipe, "--out", tmp_path / "out"]
+    command += ["--grid", "data.min_count=1,2,3", *(["--storage", storage] if storage else []), *SLOW]
     with start(*command) as first:
         assert any(line.startswith("1 of 3") for line in first.stderr)
         while states(url)["RUNNING"] == 0:
             assert first.poll() is None
         os.kill(first.pid, signal.SIGKILL)
-    weights = tmp_path / "out" / "data.min_count=1" / "rules.tsv"
+    weights = tmp_path / "out" / "data.min_count=1" / "model.safetensors"
     before = weights.stat().st_mtime_ns
     engine = sqlalchemy.create_engine(url)
     silence(engine)
@@ -115,10 +122,8 @@ def test_processes_join_a_search_and_go_on_with_what_a_killed_one_left(database,
 @need_postgresql
 @pytest.mark.slow
 def test_searches_of_several_folders_share_a_server_that_is_lost_in_one_sentence(antiphon, tmp_path):
-    write_pairs(tmp_path / "train.tsv", 30, 1)
-    write_pairs(tmp_path / "dev.tsv", 10, 2)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    grid = partial(antiphon, "grid", tmp_path / "recipe.toml", "--jobs", "1", "--grid")
+    recipe = write_recipe(tmp_path, 30, 10, RECIPE)
+    grid = partial(antiphon, "grid", recipe, "--grid")
     with postgresql_server() as url:
         for name in "one", "two":
             result = grid(f"data.min_count={len(name)},4", "--out", tmp_path / name, "--storage", url)

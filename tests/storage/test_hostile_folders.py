@@ -9,7 +9,7 @@ import pytest
 
 from antiphon import lite
 from antiphon.exceptions import RunError
-from antiphon.storage.files import STAGED, digest_file, render_sealed, scratch_name
+from antiphon.storage.files import STAGED, digest_file, open_folder, parent_of, render_sealed, scratch_name
 from tests.campaign.crashes import fingerprint
 from tests.sealing import seal_again
 
@@ -96,25 +96,12 @@ def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_
     assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
 
 
-def test_a_run_does_not_decide_where_its_training_writes(antiphon, toy_run, tmp_path):
-    run = shutil.copytree(toy_run, tmp_path / "run")
-    recipe = (run / "recipe.toml").read_text()
-    (run / "recipe.toml").write_text(recipe.replace("[data]\n", '[data]\ncache = "../elsewhere"\n'))
-    (run / "metrics.json").unlink()
-    seal_again(run)
-    before = fingerprint(tmp_path)
-    result = antiphon("train", "toy", "--out", run, "--resume")
-    assert result.status == 2
-    assert f"data.cache is '{tmp_path / 'elsewhere'}' in the run, expected the same but nothing was asked" in result.err
-    assert fingerprint(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
+@pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", "member-1", "log.csv"])
 @pytest.mark.parametrize("target", ["elsewhere", "nothing"])
 def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):
     run = shutil.copytree(toy_run, tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
-    reseal(run / "manifest.json", removed=["rules.tsv", "corpus"])
+    reseal(run / "manifest.json", removed=["rules.tsv"])
     (run / name).unlink(missing_ok=True)
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).symlink_to(tmp_path / target)
@@ -193,3 +180,23 @@ def test_a_run_that_learns_by_counting_and_lacks_its_metrics_is_not_resumed(anti
     result = antiphon(*command, "--resume")
     assert result.status == 2
     assert "metrics.json: missing, expected it in a run of kind suffix_rule" in result.err
+
+
+def test_nothing_is_opened_through_a_link_made_after_the_folder_was_checked(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/encoder").symlink_to(tmp_path / "elsewhere")
+    with open_folder(tmp_path / "run") as root:
+        for create in (False, True):
+            with pytest.raises(NotADirectoryError), parent_of(root, "encoder/config.json", create=create):
+                pass
+
+
+def test_the_list_of_files_is_not_read_through_a_link(antiphon, toy_run, exported, tmp_path):
+    run, lite_folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
+    for folder, index in ((run, "manifest.json"), (lite_folder, "lite.json")):
+        (folder / index).rename(tmp_path / index)
+        (folder / index).symlink_to(tmp_path / index)
+        refused = antiphon("predict", folder, stdin=b"badu\n")
+        assert (refused.status, refused.out) == (2, "")
+        assert f"{index}: a symbolic link, expected a file of the run itself" in refused.err

@@ -61,6 +61,15 @@ def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(run, value):
     assert f"model.safetensors: {name} holds NaN or infinite numbers" in refusal(run)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.float8_e4m3fn, torch.bool])
+def test_weights_of_types_that_no_training_writes_are_refused(run, dtype):
+    weights = load_file(run / "model.safetensors")
+    name = sorted(weights)[-1]
+    save_file(weights | {name: weights[name].to(dtype)}, run / "model.safetensors")
+    seal_again(run)
+    assert f"model.safetensors: {name} is of {dtype}, expected one of torch.float32, " in refusal(run)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -97,6 +106,16 @@ def test_damaged_metrics_are_one_sentence(antiphon, run, content):
     for combined in (["combine", "--direct", run], ["ensemble", run, run]):
         assert antiphon(*combined, "--out", run.parent / "combined").status == 2
         assert not (run.parent / "combined").exists()
+
+
+@pytest.mark.parametrize("changes", [{"dev_accuracy": None}, {"epochs": "x"}, {"best_epoch": [1]}, None])
+def test_metrics_that_no_training_wrote_are_one_sentence(antiphon, run, changes):
+    metrics = json.loads((run / "metrics.json").read_text()) | (changes or {})
+    (run / "metrics.json").write_text(json.dumps({"seed": 1} if changes is None else metrics))
+    seal_again(run)
+    result = antiphon("train", "toy", "--resume", "--out", run)
+    assert result.status == 2
+    assert "metrics.json: " in result.err.splitlines()[-1]
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):

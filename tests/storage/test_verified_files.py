@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage import files
-from antiphon.storage.files import digest_file, known_digests, trust_digests
+from antiphon.storage.files import digest_file
 from tests.subprocesses import run_python
 
 
@@ -31,16 +31,6 @@ def test_a_run_is_hashed_once_however_often_it_is_opened(toy_run, hashed):
     assert count >= 4
     RunFolder.open(toy_run)
     assert len(hashed) == count
-
-
-def test_a_process_trusts_what_the_process_that_started_it_has_verified(toy_run, hashed, monkeypatch):
-    RunFolder.open(toy_run)
-    given = known_digests()
-    monkeypatch.setattr(files, "_known", {})
-    hashed.clear()
-    trust_digests(given)
-    RunFolder.open(toy_run)
-    assert hashed == []
 
 
 def test_a_checkpoint_is_verified_only_by_commands_that_read_it(toy_run, hashed):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
+from antiphon.data.corpus import Corpus, LengthLimits
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import NO_COUNTERPART, UNKNOWN, Vocab
@@ -35,10 +35,9 @@ def test_the_longest_shared_run_is_found(source, target, shared):
 
 
 @pytest.fixture
-def corpus(tmp_path):
+def corpus():
     pairs = (Pair(source, target, ("N",), "here") for source, target in PAIRS)
-    write_corpus(pairs, PairCodec(SOURCE, TARGET, Vocab(["N"])), tmp_path / "x.arrow", LengthLimits())
-    return Corpus(tmp_path / "x.arrow")
+    return Corpus.encode(pairs, PairCodec(SOURCE, TARGET, Vocab(["N"])), LengthLimits())
 
 
 def texts(batch):
@@ -48,12 +47,12 @@ def texts(batch):
     ]
 
 
-def test_pairs_without_a_known_letter_stay_as_they_are(tmp_path):
+def test_pairs_without_a_known_letter_stay_as_they_are():
     nothing = TextCodec(Normalisation(), Chars(), Vocab(()))
     pairs = [Pair("abcdef", "abcdef", (), "here")]
-    write_corpus(pairs, PairCodec(nothing, nothing), tmp_path / "pairs.arrow", LengthLimits())
+    corpus = Corpus.encode(pairs, PairCodec(nothing, nothing), LengthLimits())
     counterparts = np.array([NO_COUNTERPART, UNKNOWN, NO_COUNTERPART, NO_COUNTERPART])
-    batch = AugmentedPairs(Corpus(tmp_path / "pairs.arrow"), counterparts, 1.0).batch(np.array([0]), SEEDS[:1])
+    batch = AugmentedPairs(corpus, counterparts, 1.0).batch(np.array([0]), SEEDS[:1])
     assert set(batch.source[0, :-1].tolist()) == {UNKNOWN}
 
 

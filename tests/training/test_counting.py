@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from antiphon.api import load
+from antiphon.api.model import load
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.readers import read_pairs

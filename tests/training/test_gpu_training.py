@@ -92,17 +92,18 @@ def synchronised():
 def test_the_toy_language_is_learnt_in_every_precision(tmp_path, precision):
     recipe = load_recipe(find_recipe("toy"), [f"train.precision={precision}"])
     run = train(recipe, tmp_path / "run", device="cuda")
-    assert run.metrics()["dev_accuracy"] >= 95
+    assert run.metrics()["dev_accuracy"] >= 90
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [["model.kind=transformer", "model.layers=2"], ["model.encoder_network=transformer", "model.encoder_layers=2"]],
-    ids=["transformer", "transformer_encoder"],
-)
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_transformers_learn_on_a_gpu(tmp_path, settings, precision):
-    settings = [*settings, f"train.precision={precision}", "train.max_epochs=60", "search.rule_weight=0"]
+def test_a_transformer_learns_on_a_gpu(tmp_path, precision):
+    settings = [
+        "model.kind=transformer",
+        "model.layers=2",
+        f"train.precision={precision}",
+        "train.max_epochs=60",
+        "search.rule_weight=0",
+    ]
     run = train(load_recipe(find_recipe("toy"), settings), tmp_path / "run", device="cuda")
     assert run.metrics()["dev_accuracy"] >= 70
 

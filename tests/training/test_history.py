@@ -46,7 +46,7 @@ def test_an_epoch_that_is_as_good_may_be_the_best_but_does_not_count_as_progress
         ("accuracy", [70.0, 80.0, 79.0, 77.0], 100, 3),
         ("accuracy", [70.0, 80.0, 79.0, 78.5], 10_000, 2),
         ("accuracy", [70.0, 80.0, 79.0], 0, 2),
-        ("phoneme_error_rate", [20.0, 8.0, 9.0, 400.0], 100, 3),
+        ("symbol_error_rate", [20.0, 8.0, 9.0, 400.0], 100, 3),
         ("edit_distance", [1.5, 1.2, 1.21], 100, 2),
     ],
 )
@@ -57,5 +57,5 @@ def test_of_epochs_that_the_dev_set_cannot_tell_apart_the_last_is_the_best(metri
 def test_a_perfect_dev_metric_ends_training_after_some_epochs():
     assert not history_of("accuracy", 99, [90.0, 100.0, 100.0]).has_converged
     assert history_of("accuracy", 99, [90.0, 100.0, 100.0, 100.0]).has_converged
-    assert not history_of("phoneme_error_rate", 99, [0.0, 0.0, 0.1, 0.0]).has_converged
-    assert history_of("phoneme_error_rate", 99, [0.0, 0.0, 0.0]).has_converged
+    assert not history_of("symbol_error_rate", 99, [0.0, 0.0, 0.1, 0.0]).has_converged
+    assert history_of("symbol_error_rate", 99, [0.0, 0.0, 0.0]).has_converged

@@ -69,7 +69,7 @@ def test_the_best_epoch_is_that_of_the_whole_model_words_in_common_included(reci
     run = train(recipe, tmp_path / "run")
     metrics = run.metrics()
     assert {"dev_map", "dev_mrr", "dev_p_at_1", "dev_network_map", "dev_perplexity"} <= metrics.keys()
-    from antiphon.api import load
+    from antiphon.api.model import load
     from antiphon.ranking.questions import read_questions
 
     questions = read_questions(tmp_path / "dev.tsv", print)

@@ -12,17 +12,15 @@ from antiphon.recipe.recipe_file import load_recipe
 from antiphon.training.fit import train
 from antiphon.training.step import Step
 from antiphon.training.task import EpochBatches
-from tests.toy import write_pairs, write_questions, write_vectors
+from tests.toy import write_questions, write_recipe, write_vectors
 
 SMALL = ["model.hidden_size=12", "train.learning_rate=0.01", "train.max_epochs=4", "train.passes=1"]
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    write_pairs(tmp_path / "train.tsv", 60, 1)
-    write_pairs(tmp_path / "dev.tsv", 20, 2)
-    (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
-    return lambda *settings: load_recipe(tmp_path / "recipe.toml", [*SMALL, *settings])
+    path = write_recipe(tmp_path, 60, 20)
+    return lambda *settings: load_recipe(path, [*SMALL, *settings])
 
 
 @pytest.fixture

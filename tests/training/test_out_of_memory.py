@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import RunError
-from antiphon.models.left_to_right import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.vocab import PAD
@@ -19,7 +18,7 @@ from antiphon.training.fit import train
 from antiphon.training.optimisation import EMA
 from antiphon.training.step import MicroBatchLimit, OutOfMemoryRetry, negative_log_likelihood
 from antiphon.training.task import GenerationValidation
-from tests.toy import write_pairs
+from tests.toy import write_recipe
 from tests.training.test_fit import KilledError, kill_in_epoch
 
 __all__ = ["kill_in_epoch"]
@@ -35,10 +34,8 @@ SMALL = [
 
 @pytest.fixture
 def recipe(tmp_path):
-    write_pairs(tmp_path / "train.tsv", 120, 1)
-    write_pairs(tmp_path / "dev.tsv", 20, 2)
-    (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
-    return lambda *settings: load_recipe(tmp_path / "recipe.toml", [*SMALL, *settings])
+    path = write_recipe(tmp_path, 120, 20)
+    return lambda *settings: load_recipe(path, [*SMALL, *settings])
 
 
 @pytest.fixture
@@ -162,12 +159,14 @@ def test_validation_in_micro_batches_gives_the_same_metrics(recipe, tmp_path, mo
     settings = recipe(f"train.dev_metric={metric}")
     whole = train(settings, tmp_path / "whole")
 
-    def limited(model, batch):
+    measure = GenerationValidation._measure
+
+    def limited(validation, model, batch):
         if np.prod(batch.sizes) > 300:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return log_prob(model, batch)
+        return measure(validation, model, batch)
 
-    monkeypatch.setattr(task, "log_prob", limited)
+    monkeypatch.setattr(GenerationValidation, "_measure", limited)
     parts = train(settings, tmp_path / "parts", say=(said := []).append)
     assert "\n".join(said).count("out of memory") <= 4
     assert "out of memory at 20 pairs" in "\n".join(said)
@@ -181,7 +180,7 @@ def test_memory_that_runs_out_between_epochs_is_said_in_one_sentence(recipe, tmp
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(GenerationValidation, "_score", validate)
-    with pytest.raises(RunError, match=r"run: out of memory; the last checkpoint is complete"):
+    with pytest.raises(RunError, match=r"run: out of memory; no checkpoint was saved yet"):
         train(recipe(), tmp_path / "run")
 
 

@@ -76,9 +76,9 @@ def test_what_a_recipe_says_holds():
 @pytest.mark.parametrize(
     ("tables", "share"),
     [
-        ({"model": {"copy_unknown": False}}, 0.05),
+        ({"model": {"copy_unknown": False}}, 0.01),
         ({"model": {"copy_unknown": True}}, 0.0),
-        ({"model": {"kind": "attention"}}, 0.05),
+        ({"model": {"kind": "attention"}}, 0.01),
         ({"model": {"kind": "attention"}, "data": {"min_count": 2}}, 0.0),
     ],
 )

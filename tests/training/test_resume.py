@@ -12,15 +12,12 @@ from antiphon.training.fit import settings_to_resume, train
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
 from tests.sealing import seal_again
-from tests.toy import write_pairs
+from tests.toy import write_recipe
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch
 
 __all__ = ["kill_in_epoch"]
 
 RECIPE = """
-[data]
-train = "train.tsv"
-dev = "dev.tsv"
 [model]
 hidden_size = 12
 [train]
@@ -36,10 +33,8 @@ warmup_updates = 5
 
 @pytest.fixture
 def recipe(tmp_path):
-    write_pairs(tmp_path / "train.tsv", 120, 1)
-    write_pairs(tmp_path / "dev.tsv", 20, 2)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    return lambda *settings: load_recipe(tmp_path / "recipe.toml", settings)
+    path = write_recipe(tmp_path, 120, 20, RECIPE)
+    return lambda *settings: load_recipe(path, settings)
 
 
 def length_of(run):
@@ -54,10 +49,8 @@ def test_a_length_that_was_chosen_is_said_and_written_down(recipe, tmp_path):
     assert len(run.log.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("setting", ["train.max_updates=48", "train.max_epochs=4", "train.min_passes=12"])
-def test_a_run_of_chosen_length_made_longer_ends_where_one_of_that_length_ends(
-    recipe, tmp_path, kill_in_epoch, setting
-):
+def test_a_run_of_chosen_length_made_longer_ends_where_one_of_that_length_ends(recipe, tmp_path, kill_in_epoch):
+    setting = "train.max_epochs=4"
     whole = train(recipe(setting), tmp_path / "whole")
     assert length_of(whole).max_epochs == 4
     come_back = kill_in_epoch(1)
@@ -94,13 +87,11 @@ def test_a_run_that_was_stopped_ends_earlier_if_fewer_epochs_are_asked_for(recip
     assert "train.max_epochs: 1 instead of the 9 of the run" in said
 
 
-def test_fewer_updates_than_a_run_has_epochs_for_are_refused(recipe, tmp_path):
+@pytest.mark.parametrize("updates", [12, 36])
+def test_another_number_of_updates_is_refused(recipe, tmp_path, updates):
     train(recipe("train.max_epochs=3"), tmp_path / "run")
-    with pytest.raises(RecipeError, match=r"train\.max_updates is 24 in the run, .* 12 was asked for"):
-        train(recipe("train.max_updates=12"), tmp_path / "run", resume=True)
-    train(recipe("train.max_epochs=6"), tmp_path / "run", resume=True)
-    with pytest.raises(RecipeError, match=r"train\.max_updates = 36 makes 3 epochs, expected more than the 6 of the"):
-        train(recipe("train.max_updates=36"), tmp_path / "run", resume=True)
+    with pytest.raises(RecipeError, match=rf"train\.max_updates is 24 in the run, .* {updates} was asked for"):
+        train(recipe(f"train.max_updates={updates}"), tmp_path / "run", resume=True)
 
 
 def test_an_epoch_of_an_older_run_is_one_pass(recipe, tmp_path, kill_in_epoch):
@@ -131,6 +122,18 @@ def test_a_link_in_the_way_of_a_report_is_refused_before_training_goes_on(recipe
     assert sorted((tmp_path / "run").rglob("*")) == before
 
 
+def test_a_folder_in_the_place_of_a_report_is_refused_before_training_goes_on(recipe, tmp_path, kill_in_epoch):
+    come_back = kill_in_epoch(2)
+    with pytest.raises(KilledError):
+        train(recipe("train.max_epochs=4"), tmp_path / "run")
+    come_back()
+    (tmp_path / "run/training.png").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in (tmp_path / "run").rglob("*")}
+    with pytest.raises(RunError, match=r"training\.png: a folder, expected a file of the run, or none"):
+        train(recipe("train.max_epochs=4"), tmp_path / "run", resume=True)
+    assert {path: path.is_file() and path.read_bytes() for path in (tmp_path / "run").rglob("*")} == before
+
+
 def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ["--set", "model.hidden_size=8", "--set", "train.max_epochs=2"]
@@ -151,3 +154,10 @@ def test_a_run_that_was_moved_away_from_its_data_resumes_with_the_paths_of_the_c
     assert length_of(resumed).max_epochs == 2
     assert resumed.recipe().data.train == tmp_path / "train.tsv"
     assert_same_run(resumed, train(recipe("train.max_epochs=2"), tmp_path / "straight"))
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_before_training(recipe, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RunError, match="a name of bytes that are not UTF-8"):
+        train(recipe(), Path(f"{tmp_path}/\udcff"))
+    assert sorted(tmp_path.iterdir()) == before

@@ -5,15 +5,12 @@ import pytest
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.training import time_limit
 from antiphon.training.fit import train
-from tests.toy import write_pairs
+from tests.toy import write_recipe
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch
 
 __all__ = ["kill_in_epoch"]
 
 RECIPE = """
-[data]
-train = "train.tsv"
-dev = "dev.tsv"
 [model]
 hidden_size = 12
 [train]
@@ -25,10 +22,7 @@ final_learning_rate_ratio = 0.1
 
 @pytest.fixture
 def recipe(tmp_path):
-    write_pairs(tmp_path / "train.tsv", 60, 1)
-    write_pairs(tmp_path / "dev.tsv", 10, 2)
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    return tmp_path / "recipe.toml"
+    return write_recipe(tmp_path, 60, 10, RECIPE)
 
 
 @pytest.fixture

@@ -1,7 +1,13 @@
 """N-best weight search for a noisy channel."""
 
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from antiphon.recipe.recipe_file import make_recipe
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.tune import NBestLists, tune_on_lists
+from antiphon.tune import NBestLists, best_weights, choose, start_lists
 from tests.tune.test_nbest_lists import CODEC, PAIR
 
 
@@ -12,10 +18,27 @@ class Combination:
         self.weights = Weights(*weights)
 
 
+def tune_on_lists(model, lists):
+    """Finds weights on lists, and measures on them too."""
+    table, before = lists.table(), model.weights
+    found = best_weights(lists, before)
+    return choose(model, lists.metric, lambda weights: table.value(np.array(weights)), before, found, rounds=1)
+
+
 def lists_in_which_the_direct_model_is_wrong():
     lists = NBestLists([PAIR], CODEC, "accuracy")
     lists.add([[(("a", "b"), (-900.0, -1.0, 0.0, 2.0)), (("a", "c"), (-1.0, -2.0, 0.0, 2.0))]])
     return lists
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "metric"),
+    [("chars", "words", "accuracy"), ("chars", "chars", "accuracy"), ("words", "words", "bleu")],
+)
+def test_only_text_is_tuned_for_bleu(source, target, metric):
+    data = {"source_tokens": source, "target_tokens": target}
+    model = SimpleNamespace(recipe=make_recipe({"data": data}), codec=CODEC)
+    assert start_lists(model, [PAIR], None).metric == metric
 
 
 def test_a_part_that_only_misleads_keeps_a_weight_that_can_grow_again():

@@ -5,12 +5,12 @@ A kind refuses what it cannot do. Models that rank are in ``ranking_model.py``.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import nn
@@ -18,16 +18,17 @@ from torch import nn
 from antiphon.api import evaluation
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.data.batch import Batch
-from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.decode.alignments import add_alignments
 from antiphon.decode.noisy_channel import rescore_outputs
+from antiphon.decode.noisy_channel_streams import NoisyChannelStreams
 from antiphon.decode.sampling import sample_outputs
-from antiphon.decode.streams import start_streams
+from antiphon.decode.streams import TransducerStreams
 from antiphon.device import choose_device
 from antiphon.exceptions import AntiphonError, RecipeError, RunError
 from antiphon.metrics.breakdown import By
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
-from antiphon.models.left_to_right import LeftToRight, as_hypotheses, copies_unknown, log_prob
+from antiphon.models.left_to_right import LeftToRight, log_prob, output_scorer
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.ranking.questions import Judgements, Question, QuestionSet
@@ -37,7 +38,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.recipe.sections import SearchSection
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import build_beam, build_search
-from antiphon.runs.run_folder import RunFolder, load_any_network
+from antiphon.runs.run_folder import RunFolder, Shipped, load_any_network
 from antiphon.torch_free import inputs
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
@@ -45,8 +46,9 @@ from antiphon.torch_free.inputs import PairsLike, PredictOptions, StreamOptions
 from antiphon.torch_free.prediction import CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import END_SYMBOL, Alignment, Evaluation, Ranked
+from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup, Timed, run_streams
-from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
+from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules, add_rules, draw_rules
 from antiphon.training.prepare import pairs_of
 
 _IN_PYTHON = {
@@ -54,7 +56,7 @@ _IN_PYTHON = {
     r"--(resume|force)\b": r"\1=True",
     r"--set ([\w.]+)=(\w+)": r'settings={"\1": "\2"}',
     r"another --out\b": "another folder",
-    r"--(out|device)\b": r"\1",
+    r"--(out|device|seeds)\b": r"\1",
 }
 """Options of commands in messages, and what they are called in Python."""
 
@@ -90,6 +92,8 @@ class Model(PredictionInterface):
             batch_size=recipe.search.batch_size,
         )
         self.recipe, self._module = recipe, module
+        self.metrics: Mapping[str, Any] = {}
+        self.shipped: Shipped | None = None
 
     @classmethod
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "Model":
@@ -258,10 +262,10 @@ class NeuralModel(Model):
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module, rules: SuffixRules | None = None) -> None:
         super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
-        self.writer = module.direct if isinstance(module, NoisyChannel) else module
+        self.writer = cast(LeftToRight, module.direct if isinstance(module, NoisyChannel) else module)
         """The network that proposes the tokens of outputs: of a noisy channel, the direct model."""
         if rules is not None:
-            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(self.writer))
+            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, self.writer.copies_unknown)
         self.search = CandidateSearch(codec, build_beam(recipe.search), self._find)
 
     @classmethod
@@ -275,15 +279,13 @@ class NeuralModel(Model):
         batch = Batch.of_text(self.codec, sources).to(self.device)
         found = self._sampled(batch, options) if options.sample else self._searched(batch, options)
         if self.mixture is not None and self.recipe.search.over == "outputs" and not options.prefix:
-            score = partial(as_hypotheses, cast(LeftToRight, self.writer), batch)
+            given = output_scorer(self.writer, batch), found, self.mixture.answers(sources), self.mixture.weight
             if options.sample is None:
-                found = self.mixture.add(score, found, sources, options.max_outputs, self._rescoring(batch))
+                found = add_rules(*given, options.max_outputs, self._rescoring(batch))
             else:
-                found = self.mixture.draw(score, found, sources, options.seed)
+                found = draw_rules(*given, options.seed)
         if options.align or have_unknown(found):
             found = add_alignments(self.writer, batch, found)
-        if self.recipe.search.replace_unknown:
-            found = replace_unknown(self.writer, batch, found, len(self.codec.target.vocab))
         return found
 
     def _sampled(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
@@ -305,9 +307,12 @@ class NeuralModel(Model):
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer, or of a noisy channel that has one as its direct model."""
         settings, ids = self._stream_settings(options), self.codec.feature_ids(features)
-        policy, emit_bias = options.get("policy", "beam"), options.get("emit_bias", 0.0)
-        model = cast(Transducer | NoisyChannel, self.module)
-        return StreamGroup(start_streams(model, policy, settings, ids, emit_bias), self.codec, len(features))
+        given = settings, ids, options.get("emit_bias", 0.0)
+        if isinstance(self.module, NoisyChannel):
+            return StreamGroup(NoisyChannelStreams(self.module, *given), self.codec, len(features))
+        policy = POLICIES[options.get("policy", "beam")]
+        streams = policy(TransducerStreams(cast(Transducer, self.module)), *given)
+        return StreamGroup(streams, self.codec, len(features))
 
     def _stream_settings(self, options: StreamOptions) -> BeamSettings:
         if not isinstance(self.writer, Transducer):
@@ -403,11 +408,6 @@ def load_opened(folder: RunFolder, *, device: str = "auto", settings: Settings =
     interface = KINDS[recipe.model.kind].interface()
     with torch.random.fork_rng(devices=[]):
         # initial weights are drawn before the trained ones replace them
-        return interface.open(folder, recipe, choose_device(device))
-
-
-def load_planner(run: str | Path, settings: Settings = ()) -> Model:
-    """The model of a run without its weights: it plans batches and fills in blank inputs, but predicts nothing."""
-    folder = RunFolder.open(Path(run))
-    recipe = change_search(folder.recipe(), settings)
-    return load(run, device="cpu") if KINDS[recipe.model.kind].ranks else Model(recipe, folder.codec(recipe))
+        model = interface.open(folder, recipe, choose_device(device))
+    model.shipped, model.metrics = folder.shipped, folder.metrics()
+    return model

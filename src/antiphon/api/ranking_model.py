@@ -15,7 +15,7 @@ from antiphon.ranking.questions import (
     judgements_of,
     select_questions,
 )
-from antiphon.ranking.rankers import ExplainRanking, LogOddsRanker, WordWeights, rankings_of
+from antiphon.ranking.rankers import ExplainRanking, MatchRanker, WordWeights, rankings_of
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.report.ranking_errors import RankedQuestion, RankingErrors
@@ -38,7 +38,7 @@ class RankingModel(Model):
             build_normalisation(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
         )
         self.ranker = load_ranker(folder, recipe, device)
-        module = self.ranker.module if isinstance(self.ranker, LogOddsRanker) else None
+        module = self.ranker.matcher if isinstance(self.ranker, MatchRanker) else None
         super().__init__(recipe, PairCodec(words, words), module)
 
     @classmethod
@@ -121,7 +121,7 @@ class RankingModel(Model):
         return sum(source.count_unknown(question.text) == len(source.tokens(question.text)) for question in questions)
 
     def _ranked(self, question: Question, scores: list[float], weights: list[WordWeights]) -> list[Ranked]:
-        is_matcher = isinstance(self.ranker, LogOddsRanker)
+        is_matcher = isinstance(self.ranker, MatchRanker)
         ranked = [
             Ranked(answer.text, index, score, _sigmoid(score) if is_matcher else None, of_words)
             for index, (answer, score, of_words) in enumerate(zip(question.answers, scores, weights, strict=True))
@@ -131,11 +131,11 @@ class RankingModel(Model):
     @property
     def _explain(self) -> ExplainRanking | None:
         """What gives the weights of words, where the ranker has such weights."""
-        return self.ranker.explain if isinstance(self.ranker, LogOddsRanker) else None
+        return self.ranker.explain if isinstance(self.ranker, MatchRanker) else None
 
     def _word_weights(self, questions: Sequence[Question]) -> list[list[WordWeights]]:
         if self._explain is None:
-            raise self._cannot("explain", "a matcher with model.sentence = lstm_attention or model.reading = joint")
+            raise self._cannot("explain", "a matcher with model.sentence = lstm_attention")
         weights = iter(self._explain(questions))
         return [[next(weights) for _ in question.answers] for question in questions]
 

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperArgument
 
 from antiphon import __version__
-from antiphon.child_processes import raise_on_signals
 from antiphon.cli import (
     align,
     combine,
@@ -36,7 +35,7 @@ from antiphon.cli import (
     tune,
 )
 from antiphon.cli.failures import failure_of, report, secure_standard_streams
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, raise_on_signals
 
 app = typer.Typer(
     name="antiphon",

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,37 +14,19 @@ from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
 
 if TYPE_CHECKING:
-    from antiphon.api import Alignment, LinkOptions, Model, WordLinks
+    from antiphon.api.model import Model
+    from antiphon.api.word_links import LinkOptions, WordLinks
     from antiphon.metrics.gold_links import GoldPairs
     from antiphon.torch_free.readers import Pair
+    from antiphon.torch_free.results import Alignment
 
 
-class Format(StrEnum):
-    """How alignments are written."""
-
-    pharaoh = "pharaoh"
-    jsonl = "jsonl"
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
-
-
-class GoldFormat(StrEnum):
-    """How gold links are written."""
-
-    tsv = "tsv"
-    pharaoh = "pharaoh"
-    naacl = "naacl"
-
-
-class Combine(StrEnum):
-    """How the links of two directions are combined."""
-
-    intersection = "intersection"
-    union = "union"
-    grow_diag = "grow-diag"
-
-
+Format = Literal["pharaoh", "jsonl", "png", "svg", "pdf"]
+"""How alignments are written."""
+GoldFormat = Literal["tsv", "pharaoh", "naacl"]
+"""How gold links are written."""
+Combine = Literal["intersection", "union", "grow-diag"]
+"""How the links of two directions are combined."""
 OptionalFiles = Annotated[
     list[Path] | None, typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files; GOLD may have them.")
 ]
@@ -79,7 +60,7 @@ SwapOption = Annotated[
 def align(
     run: Run,
     file: OptionalFiles = None,
-    format: FormatOption = Format.pharaoh,
+    format: FormatOption = "pharaoh",
     evaluate: Gold = None,
     gold_format: GoldFormatOption = None,
     threshold: Threshold = None,
@@ -125,10 +106,10 @@ def align(
     if not of_words:
         show_alignments(model.align(read_files(model, file, swap=swap)), format, plot, out, limit)
         return
-    options: LinkOptions = {"threshold": threshold, "combine": (combine or Combine.grow_diag).value}
+    options: LinkOptions = {"threshold": threshold, "combine": combine or "grow-diag"}
     if reverse is not None:
         options["reverse"] = load_run(reverse, device, threads)
-    as_json = format is Format.jsonl
+    as_json = format == "jsonl"
     if evaluate is None:
         methods = write(model.word_links(read_files(model, file, swap=swap), **options), as_json=as_json)
         if any("attention" in method for method in methods):
@@ -141,7 +122,7 @@ def align(
 
 def is_text(format: Format) -> bool:
     """Whether alignments are printed, not drawn."""
-    return format in (Format.pharaoh, Format.jsonl)
+    return format in ("pharaoh", "jsonl")
 
 
 def check_options(
@@ -170,7 +151,7 @@ def read_gold_pairs(
     from antiphon.metrics.gold_links import read_gold
 
     pairs = list(read_files(model, files, swap=False)) if files else None
-    found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)
+    found = read_gold(gold, pairs, gold_format)
     check_gold(found, gold, has_features=pairs is not None or not model.reads_features)
     if without := sum(not links.possible for links in found.links):
         print_note(f"{count_of(without, 'pair')} without gold links")
@@ -203,11 +184,11 @@ def show_alignments(
     if plot is not None:
         draw(islice(alignments, 1), [plot])
     elif is_text(format):
-        write(alignments, as_json=format is Format.jsonl)
+        write(alignments, as_json=format == "jsonl")
     else:
         first = list(islice(alignments, 1))  # what cannot be aligned is refused before a folder is made
         out.mkdir(parents=True, exist_ok=True)
-        draw(chain(first, alignments), [out / f"{number:04d}.{format.value}" for number in range(1, limit + 1)])
+        draw(chain(first, alignments), [out / f"{number:04d}.{format}" for number in range(1, limit + 1)])
 
 
 def draw(alignments: "Iterable[Alignment]", paths: Iterable[Path]) -> None:

@@ -1,14 +1,12 @@
 """Answer selection on the command line: reads questions, writes rankings, evaluates and compares runs that rank."""
 
 import json
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.cli.options import load_run
-from antiphon.console import PlainConsole
 from antiphon.exceptions import RunError
 from antiphon.ranking.questions import (
     Judgements,
@@ -21,34 +19,34 @@ from antiphon.ranking.questions import (
     read_questions,
     select_questions,
 )
-from antiphon.terminal import count_of, print_note, printable
+from antiphon.terminal import count_of, print_note
 from antiphon.torch_free.readers import STANDARD_INPUT, read_standard_input
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from antiphon.api import Evaluation, Ranked, RankingModel
+    from antiphon.api.ranking_model import RankingModel
     from antiphon.report.comparison import ComparedSystems
     from antiphon.report.ranking_errors import RankingErrors
+    from antiphon.torch_free.results import Evaluation, Ranked
 
 
 def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
-    """Writes a TREC run, or one JSON object per question; with ``explain``, attention weights too."""
+    """Writes a TREC run (``question Q0 candidate rank score run``), or one JSON object per question.
+
+    With ``explain``, the objects have attention weights.
+    """
     model = cast("RankingModel", load_run(run, device, threads))
     questions = _read(file)
     unknown = model.unknown_questions(questions)
     if unknown:
         print_note(f"{count_of(unknown, 'question')} without a known word: their scores mean little")
-    if not as_json and not explain:
-        for line in trec_lines(model.scores_by_id(questions), run.resolve().name):
-            print(line)
-        return
+    name = "_".join(run.resolve().name.split())  # one word, as trec_eval reads it
     ranked = list(map(in_trec_order, questions, model.rank_questions(questions, explain=explain)))
-    if explain and not as_json and sys.stdout.isatty():
-        PlainConsole().print(coloured(questions, ranked))
-        return
     for question, candidates in zip(questions, ranked, strict=True):
-        print(json.dumps(as_object(question, candidates), ensure_ascii=False))
+        if as_json or explain:
+            print(json.dumps(as_object(question, candidates), ensure_ascii=False))
+            continue
+        for rank, each in enumerate(candidates, 1):
+            print(f"{question.id} Q0 {question.answers[each.index].id} {rank} {each.score!r} {name}")
 
 
 def _read(file: Path, *, labelled: bool = False) -> list[Question]:
@@ -58,15 +56,6 @@ def _read(file: Path, *, labelled: bool = False) -> list[Question]:
     return parse_questions(read_standard_input(), STANDARD_INPUT, print_note, labelled=labelled)
 
 
-def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
-    """``question Q0 candidate rank score run``, in the order in which ``trec_eval`` reads them; the run is one word."""
-    name = "_".join(name.split())
-    for question, scores in rankings.items():
-        by_id = sorted(scores, reverse=True)
-        for rank, answer in enumerate(sorted(by_id, key=lambda answer: -scores[answer]), 1):
-            yield f"{question} Q0 {answer} {rank} {scores[answer]!r} {name}"
-
-
 def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
     """One line of ``--format jsonl``."""
     candidates = []
@@ -74,23 +63,6 @@ def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
         shown = each.to_dict()
         candidates.append({"candidate_id": question.answers[shown.pop("index")].id, **shown})
     return {"question_id": question.id, "question": question.text, "ranking": candidates}
-
-
-def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]) -> "Text":
-    """The candidates of every question; the higher the attention on a word, the brighter it is."""
-    from rich.text import Text
-
-    text = Text()
-    for question, candidates in zip(questions, ranked, strict=True):
-        text.append(printable(f"{question.text}\n"), "bold")
-        for each in candidates:
-            text.append(f"  {each.probability:.3f} ")
-            peak = max((weight for _, weight in each.attention), default=0.0) or 1.0
-            for word, weight in each.attention:
-                text.append(" ")
-                text.append(printable(word), f"on rgb({int(40 + 160 * weight / peak)},40,40)")
-            text.append("\n")
-    return text
 
 
 def find_errors(model: "RankingModel", file: Path, against: "RankingModel | None") -> "RankingErrors":
@@ -104,7 +76,7 @@ def find_errors(model: "RankingModel", file: Path, against: "RankingModel | None
 
 def load_ranking_run(run: Path, device: str, threads: int | None) -> "RankingModel":
     """The model of a run that ranks candidates."""
-    from antiphon.api import RankingModel
+    from antiphon.api.ranking_model import RankingModel
 
     model = load_run(run, device, threads)
     if not isinstance(model, RankingModel):

@@ -1,22 +1,13 @@
 """``antiphon combine`` and ``antiphon ensemble``: runs that are made of trained runs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, SearchSettings, note_unfinished, parse_numbers
+from antiphon.cli.options import Beam, Force, SearchSettings, note_unfinished, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
-
-
-class Reading(StrEnum):
-    """How the channel model scores an unfinished output."""
-
-    last = "last"
-    anywhere = "anywhere"
-
 
 Direct = Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.")]
 Channel = Annotated[
@@ -27,19 +18,6 @@ Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combin
 WeightsOption = Annotated[
     str | None, typer.Option(metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.")
 ]
-Proposals = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=MAX_HYPOTHESES,
-        help="Extensions per step that all models rescore, of each input; default: that of the recipe.",
-    ),
-]
-ChannelPrefix = Annotated[
-    Reading,
-    typer.Option(help="Where the channel model may write the last input token: at the last output token, or anywhere."),
-]
 
 
 def combine(
@@ -48,9 +26,7 @@ def combine(
     channel: Channel = None,
     lm: LanguageModel = None,
     weights: WeightsOption = None,
-    proposals: Proposals = None,
     beam: Beam = None,
-    channel_prefix: ChannelPrefix = Reading.last,
     settings: SearchSettings = None,
     force: Force = False,
 ) -> None:
@@ -70,12 +46,7 @@ def combine(
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
-    search: dict[str, object] = {
-        "weights": parse_weights(weights),
-        "proposals": proposals,
-        "beam": beam,
-        "channel_prefix": channel_prefix.value,
-    }
+    search: dict[str, object] = {"weights": parse_weights(weights), "beam": beam}
     combine_runs(direct, channel, lm, out, search, settings or (), force=force)
     parts = [part for part in (direct, channel, lm) if part is not None]
     for part in parts:
@@ -93,19 +64,14 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
     return weights
 
 
-class Mean(StrEnum):
-    """What is averaged."""
-
-    probabilities = "probabilities"
-    logs = "logs"
+Mean = Literal["probabilities", "logs"]
+"""What is averaged."""
 
 
 def ensemble(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.")],
-    mean: Annotated[
-        Mean, typer.Option(help="Average probabilities, or their logarithms (of answers: log odds).")
-    ] = Mean.probabilities,
+    mean: Annotated[Mean, typer.Option(help="Average probabilities, or their logarithms.")] = "probabilities",
     force: Force = False,
 ) -> None:
     """Combine trained runs into an ensemble.
@@ -115,20 +81,14 @@ def ensemble(
     share a target vocabulary. The result is a run like any other, and can be the
     --direct of a noisy channel.
 
-    Matchers make an ensemble that ranks answers, whatever their sentence models: it
-    averages the probabilities that a candidate is right.
-
     Examples:
       antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
     """
-    from antiphon.ranking.saved_rankers import ensemble_rankers
-    from antiphon.recipe.kinds import KINDS
     from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
-    ranks = KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks
-    (ensemble_rankers if ranks else ensemble_runs)(runs, out, mean.value, force=force)
+    ensemble_runs(runs, out, mean, force=force)
     for run in runs:
         note_unfinished(RunFolder.open(run), run)
     print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

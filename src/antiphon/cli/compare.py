@@ -4,9 +4,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
@@ -27,20 +26,14 @@ from antiphon.terminal import count_of, one_line, print_note
 from antiphon.torch_free.readers import is_pipe
 
 if TYPE_CHECKING:
-    from antiphon.api import Model
+    from antiphon.api.model import Model
     from antiphon.cli.options import TestSet
     from antiphon.metrics.output_metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
 
-class Format(StrEnum):
-    """How the comparison is written."""
-
-    table = "table"
-    markdown = "markdown"
-    json = "json"
-
-
+Format = Literal["table", "json"]
+"""How the comparison is written."""
 QuestionsOption = Annotated[
     str | None,
     typer.Option(
@@ -62,7 +55,7 @@ def compare(
     paths: Annotated[
         list[Path], typer.Argument(metavar="RUN RUN... FILE", help="Runs, then a file of pairs; or rating sheets.")
     ],
-    format: Annotated[Format, typer.Option(help="For a terminal, a document or a program.")] = Format.table,
+    format: Annotated[Format, typer.Option(help="For a terminal or a program.")] = "table",
     reference: References = None,
     beam: Beam = None,
     questions: QuestionsOption = None,
@@ -86,7 +79,7 @@ def compare(
 
     Examples:
       antiphon compare runs/one runs/other test.tsv
-      antiphon compare runs/one runs/other test.tsv --format markdown
+      antiphon compare runs/one runs/other test.tsv --format json
       antiphon compare runs/one runs/other test.tsv --sheet sheet.tsv
       antiphon compare --tally anna.tsv ben.tsv
     """
@@ -107,7 +100,7 @@ def compare(
     if file == Path("-") or is_pipe(file):
         raise InputError(f"{file}: a pipe or a device, expected a regular file, since every run reads it")
     if sheet is not None:
-        others = {"--reference": reference, "--qrels": qrels, "--format": format is not Format.table}
+        others = {"--reference": reference, "--qrels": qrels, "--format": format != "table"}
         refuse_beside("--sheet", others)
         write_sheet(runs, file, sheet, parse_number(questions), seed, beam, device, threads)
         return
@@ -123,11 +116,10 @@ def refuse_beside(option: str, others: Mapping[str, object]) -> None:
 
 def parse_set(given: str | None) -> Questions:
     """The set of questions that an option names; all if it is not given."""
-    if given is None:
-        return Questions.all
-    if given not in list(Questions):
-        raise InputError(f"--questions {one_line(given)}: no set of questions, expected {', '.join(Questions)}")
-    return Questions(given)
+    if given is not None and given not in get_args(Questions):
+        names = ", ".join(get_args(Questions))
+        raise InputError(f"--questions {one_line(given)}: no set of questions, expected {names}")
+    return cast(Questions, given or "all")
 
 
 def parse_number(given: str | None) -> int:
@@ -156,21 +148,18 @@ def compare_runs(
     kind = KINDS[RunFolder.open(runs[0]).recipe().model.kind]
     if kind.ranks:
         refuse_options(kind.name, {"--reference": reference, "--beam": beam})
-        return answer_selection.compare_rankings(runs, file, which.value, qrels, device, threads)
-    refuse_options(kind.name, {"--questions": which is not Questions.all, "--qrels": qrels})
+        return answer_selection.compare_rankings(runs, file, which, qrels, device, threads)
+    refuse_options(kind.name, {"--questions": which != "all", "--qrels": qrels})
     return compare_outputs(runs, file, reference or [], beam, device, threads)
 
 
 def print_comparison(compared: "ComparedSystems", format: Format) -> None:
     """Prints all systems with all metrics."""
     from antiphon.console import PlainConsole
-    from antiphon.report.comparison import as_json, as_markdown, as_table, notes
-    from antiphon.terminal import printable
+    from antiphon.report.comparison import as_json, as_table, notes
 
-    if format is Format.json:
+    if format == "json":
         print(json.dumps(as_json(compared), ensure_ascii=False))
-    elif format is Format.markdown:
-        print(printable(as_markdown(compared)))
     else:
         console = PlainConsole()
         console.print(as_table(compared))
@@ -216,7 +205,7 @@ def print_tally(sheets: list[Path], format: Format) -> None:
     """Prints what judges chose in their rating sheets."""
     from antiphon.console import PlainConsole
     from antiphon.report.rating_sheet import JudgedSheet, Tally
-    from antiphon.report.tables import Section, as_markdown, print_sections
+    from antiphon.report.tables import Section, print_sections
 
     for path, times in Counter(sheet.resolve() for sheet in sheets).items():
         if times > 1:
@@ -224,10 +213,8 @@ def print_tally(sheets: list[Path], format: Format) -> None:
     tally = Tally.of(list(map(JudgedSheet.read, sheets)))
     header, *rows = tally.rows()
     section, title = Section("preferences", header, rows), f"{count_of(len(tally.questions), 'question')} judged"
-    if format is Format.json:
+    if format == "json":
         print(json.dumps(tally.to_dict(), ensure_ascii=False))
-    elif format is Format.markdown:
-        print(as_markdown([title, *tally.notes()], [section]), end="")
     else:
         console = PlainConsole()
         console.print("\n".join([title, *tally.notes()]), soft_wrap=True)

@@ -1,10 +1,9 @@
 """``antiphon errors``: reports what a run gets wrong."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,18 +24,11 @@ from antiphon.cli.options import (
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
-    from antiphon.api import Model
+    from antiphon.api.model import Model
 
 
-class Format(StrEnum):
-    """How the report is written."""
-
-    text = "text"
-    tsv = "tsv"
-    markdown = "markdown"
-    jsonl = "jsonl"
-
-
+Format = Literal["text", "tsv", "jsonl"]
+"""How the report is written."""
 Against = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Also list the pairs that only one of the two runs gets right.")
 ]
@@ -44,7 +36,7 @@ Suspicious = Annotated[
     bool, typer.Option("--suspicious", help="List the pairs that the run finds improbable instead of its mistakes.")
 ]
 Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Maximum number of pairs to list; 0: all.")]
-FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet, a document or a program.")]
+FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet or a program.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.")]
 
 
@@ -55,7 +47,7 @@ def errors(
     against: Against = None,
     suspicious: Suspicious = False,
     most: Most = 50,
-    format: FormatOption = Format.text,
+    format: FormatOption = "text",
     out: Out = None,
     beam: Beam = None,
     device: Device = "auto",
@@ -79,10 +71,10 @@ def errors(
 
     Examples:
       antiphon errors runs/g2p test.tsv
-      antiphon errors runs/g2p test.tsv --format markdown --out errors.md
+      antiphon errors runs/g2p test.tsv --format tsv --out errors.tsv
       antiphon errors runs/g2p train.tsv --suspicious --most 20
     """
-    from antiphon.api import RankingModel
+    from antiphon.api.ranking_model import RankingModel
     from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.report.error_report import write_errors, write_suspects
     from antiphon.report.ranking_errors import write_ranking_errors
@@ -100,17 +92,17 @@ def errors(
         )
         ranking = None if against is None else answer_selection.load_ranking_run(against, device, threads)
         found = answer_selection.find_errors(model, file[0], ranking)
-        write(write_ranking_errors(found, format.value, names, most or None, width), out)
+        write(write_ranking_errors(found, format, names, most or None, width), out)
         return
     pairs = read_test_set(model.recipe, file).pairs
     note_unknown_features(model, pairs)
     if suspicious:
         suspects = model.suspicious(pairs, most=most or None, beam=beam)
-        write(write_suspects(suspects, format.value, str(run), len(pairs), width), out)
+        write(write_suspects(suspects, format, str(run), len(pairs), width), out)
         return
     other = None if against is None else load_other(against, model, file[0], device, threads)
     report = model.errors(pairs, against=other, by=breakdowns or None, most=most or None, beam=beam)
-    write(write_errors(report, format.value, names, breakdowns, width), out)
+    write(write_errors(report, format, names, breakdowns, width), out)
 
 
 def load_other(run: Path, model: "Model", file: Path, device: str, threads: int | None) -> "Model":

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,8 +12,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from antiphon.child_processes import interrupt_status
-from antiphon.exceptions import AntiphonError, lacks_memory
+from antiphon.exceptions import AntiphonError, interrupt_status, is_out_of_memory, lacks_memory
 from antiphon.storage.files import final_location
 from antiphon.terminal import in_whole_words, printable
 
@@ -140,10 +140,16 @@ def _of_known_error(error: Any) -> Failure:
     return Failure(2, str(error))
 
 
+_FILE_OF_TRAINING = re.compile(r"extra argument|option: --(train|dev|test|data|input|file)\b")
+"""What is wrong where a file is given to ``train`` as it is not."""
+
+
 def _of_usage(error: Any) -> Failure:
     message = error.format_message().strip().rstrip(".").replace(". Did you mean ", ", did you mean ")
     path = error.ctx.command_path if error.ctx is not None else "antiphon"
     hint = f"; {path} --help says what is expected"
+    if path.endswith(" train") and _FILE_OF_TRAINING.search(message):
+        hint = "; a file of pairs stands alone, as in antiphon train FILE, or after a recipe as --set data.train=FILE"
     return Failure(2, f"{message[0].lower()}{message[1:]}{'' if message.endswith('?') else hint}")
 
 
@@ -195,9 +201,7 @@ def _of_recursion(_: Any) -> Failure:
     return Failure(2, "a file is nested too deeply, expected tables and lists a few levels deep")
 
 
-def _of_runtime(error: Any) -> Failure | None:
-    from antiphon.training.step import is_out_of_memory
-
+def _of_library(error: Any) -> Failure | None:
     return _of_memory(error) if is_out_of_memory(error) else None
 
 
@@ -210,6 +214,6 @@ _EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]]
     (ImportError, _of_import),
     (MemoryError, _of_memory),
     (RecursionError, _of_recursion),
-    (RuntimeError, _of_runtime),
+    (Exception, _of_library),
 )
 """The first match counts: RecursionError is a RuntimeError too."""

@@ -8,12 +8,13 @@ import typer
 
 from antiphon.cli.options import Beam, Device, Threads, check_new, load_predicting_run, refuse_run_file
 from antiphon.cli.predict import Cover, NBest
+from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note
 
 if TYPE_CHECKING:
-    from antiphon.api import Model
+    from antiphon.api.model import Model
     from antiphon.pronunciation.filling import Filled
-    from antiphon.pronunciation.lexicon_files import PronunciationLexicon
+    from antiphon.pronunciation.lexicon_files import LexiconFormat, PronunciationLexicon
 
 Lexicon = Annotated[Path, typer.Argument(metavar="LEXICON", help="A pronunciation lexicon.")]
 Words = Annotated[Path, typer.Argument(metavar="WORDS", help="One word per line; - is standard input.")]
@@ -79,6 +80,8 @@ def fill(
 
     for path in (out, report):
         refuse_run_file(path) if force and path else check_new(path)
+    refuse_same_file(out, lexicon, words, *([] if report is None else [report]))
+    refuse_same_file(report, lexicon, words)
     after = format_named(to) if to else None
     listed, wanted = read_lexicon(lexicon, format), read_words(words)
     lookup = LexiconLookup(listed)
@@ -94,8 +97,19 @@ def fill(
             read = model.predict(missing, nbest=nbest, cover=cover, beam=beam, align=False)
             predictions = dict(zip(missing, read, strict=True))
     filled = list(fill_words(wanted, listed, predictions))
-    write(filled, listed, after or listed.format, out, report)
+    form = after or listed.format
+    write([each for each in filled if form.can_hold(each.word)], listed, form, out, report)
     note_unknown(filled)
+    note_unwritten(filled, form)
+
+
+def refuse_same_file(written: Path | None, *others: Path) -> None:
+    """Refuses to write a file over another one of the command."""
+    for other in others:
+        if written is not None and (
+            written == other or (written.exists() and other.exists() and written.samefile(other))
+        ):
+            raise InputError(f"{written}: given twice, expected different files")
 
 
 def read_words(path: Path) -> list[str]:
@@ -110,7 +124,7 @@ def trained(
     lexicon: "PronunciationLexicon", run: Path, minutes: float | None, device: str, threads: int | None
 ) -> "Model":
     """The model in a run folder, or one that is trained on the lexicon and stored there."""
-    from antiphon.api import train
+    from antiphon.api.train_recipe import train
     from antiphon.pronunciation.filling import training_pairs
     from antiphon.storage.manifest import holds_run
 
@@ -147,5 +161,15 @@ def note_unknown(filled: "list[Filled]") -> None:
         shown = ", ".join(map(repr, unknown[:3]))
         print_note(
             f"no reading for {count_of(len(unknown), 'word')} such as {shown}, expected letters that the lexicon has; "
+            "the new lexicon is without them"
+        )
+
+
+def note_unwritten(filled: "list[Filled]", form: "LexiconFormat") -> None:
+    """Names words that the format cannot hold."""
+    words = [each.word for each in filled if each.entries and not form.can_hold(each.word)]
+    if words:
+        print_note(
+            f"{count_of(len(words), 'word')} with spaces such as {words[0]!r}, which {form.name} cannot hold; "
             "the new lexicon is without them"
         )

@@ -4,9 +4,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
 
 import typer
 
@@ -16,7 +15,7 @@ from antiphon.terminal import count_of, one_line, print_note
 from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
-    from antiphon.api import Model
+    from antiphon.api.model import Model
     from antiphon.metrics.breakdown import By
     from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
@@ -85,21 +84,10 @@ Beam = Annotated[
 ]
 
 
-class Format(StrEnum):
-    """How outputs are written."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
-class Questions(StrEnum):
-    """Sets of questions, by the labels of their candidates."""
-
-    all = "all"
-    answerable = "answerable"
-    mixed = "mixed"
-
-
+Format = Literal["text", "jsonl"]
+"""How outputs are written."""
+Questions = Literal["all", "answerable", "mixed"]
+"""Sets of questions, by the labels of their candidates."""
 QuestionsOption = Annotated[Questions, typer.Option("--questions", help="Answer selection: which questions to rank.")]
 Qrels = Annotated[
     Path | None,
@@ -133,13 +121,8 @@ def parse_breakdowns(given: list[str] | None) -> "list[By]":
     return list(dict.fromkeys(by))
 
 
-class StreamPolicy(StrEnum):
-    """How a stream decides what to write."""
-
-    greedy = "greedy"
-    beam = "beam"
-
-
+StreamPolicy = Literal["greedy", "beam"]
+"""How a stream decides what to write."""
 Policy = Annotated[
     StreamPolicy,
     typer.Option(help="greedy: write once writing is more probable; beam: write what all hypotheses share."),

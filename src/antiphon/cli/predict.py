@@ -3,18 +3,16 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from antiphon.cli import answer_selection
 from antiphon.cli.options import (
     MAX_HYPOTHESES,
-    MAX_PARALLEL,
     Beam,
     Device,
     Format,
@@ -29,7 +27,7 @@ from antiphon.terminal import count_of, duration, print_note
 if TYPE_CHECKING:
     from antiphon.torch_free.codec import TextCodec
     from antiphon.torch_free.inputs import PredictOptions
-    from antiphon.torch_free.readers import NumberedLines
+    from antiphon.torch_free.prediction import PredictionInterface
     from antiphon.torch_free.results import Prediction
 
 _SHOWN = 5
@@ -68,15 +66,6 @@ AllowUnknown = Annotated[
     bool,
     typer.Option("--allow-unknown-features", help="Read features that training never saw as unknown, not as an error."),
 ]
-Processes = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=MAX_PARALLEL,
-        help="Processes that share the work, each with one of the GPUs and one thread, or --threads.",
-    ),
-]
 
 
 def predict(
@@ -89,10 +78,9 @@ def predict(
     sample: Sample = None,
     seed: Seed = 1,
     explain: Explain = False,
-    format: FormatOption = Format.text,
+    format: FormatOption = "text",
     lexicon: LexiconFile = None,
     allow_unknown_features: AllowUnknown = False,
-    processes: Processes = 1,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -101,7 +89,8 @@ def predict(
     Outputs come in the order of the inputs. Each line is a source, or for a run
     trained with features source<TAB>features. Files of pairs work too: their targets
     are skipped. An empty line gets an empty output. Symbols that training never saw
-    are listed on standard error at the end.
+    are listed on standard error at the end. RUN may be an exported run, or the name of
+    one that comes with the package, such as en.
 
     With --nbest, --cover or --sample, every output has its own line: the line number
     of its input, its probability and its text, separated by tabs.
@@ -122,25 +111,10 @@ def predict(
     """
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import change_search
-    from antiphon.runs.run_folder import RunFolder
+    from antiphon.runs.run_folder import RunFolder, is_exported
     from antiphon.torch_free.inputs import PredictOptions
 
-    folder = RunFolder.open(run)
-    recipe = folder.recipe()
-    kind = recipe.model.kind
-    is_json, several = format is Format.jsonl, {"--nbest": nbest, "--cover": cover, "--sample": sample}
-    if KINDS[kind].ranks:
-        others = {
-            "--beam": beam,
-            "--set": settings,
-            "--lexicon": lexicon,
-            "--allow-unknown-features": allow_unknown_features,
-        }
-        refuse_options(kind, {**several, **others, "--processes": processes > 1})
-        answer_selection.predict(run, file, as_json=is_json, explain=explain, device=device, threads=threads)
-        return
-    refuse_options(kind, {"--explain": explain})
-    change_search(recipe, settings or ())  # wrong ones are refused before anything is written
+    is_json, several = format == "jsonl", {"--nbest": nbest, "--cover": cover, "--sample": sample}
     options = PredictOptions(
         beam=beam,
         nbest=nbest,
@@ -150,62 +124,52 @@ def predict(
         align=is_json,
         allow_unknown_features=allow_unknown_features,
     )
-    source = folder.codec(recipe).source
-    job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()), source)
-    output_format = OutputFormat(as_json=is_json, as_list=any(value is not None for value in several.values()))
-    predict_file(job, output_format, file)
+    format_options = {"as_json": is_json, "as_list": any(value is not None for value in several.values())}
+    if is_exported(run):
+        from antiphon import lite
+
+        elsewhere = {"--device": device not in ("auto", "cpu")}
+        refuse_options("exported", {"--set": settings, "--explain": explain, **elsewhere})
+        predict_file(lambda: lite.load(run, threads=threads or 1), options, lexicon, file, **format_options)
+        return
+    recipe = RunFolder.open(run).recipe()
+    kind = recipe.model.kind
+    if KINDS[kind].ranks:
+        others = {
+            "--beam": beam,
+            "--set": settings,
+            "--lexicon": lexicon,
+            "--allow-unknown-features": allow_unknown_features,
+        }
+        refuse_options(kind, {**several, **others})
+        answer_selection.predict(run, file, as_json=is_json, explain=explain, device=device, threads=threads)
+        return
+    refuse_options(kind, {"--explain": explain})
+    change_search(recipe, settings or ())  # wrong ones are refused before anything is written
+    predict_file(lambda: load_run(run, device, threads, settings), options, lexicon, file, **format_options)
 
 
-@dataclass(frozen=True)
-class PredictionJob:
-    """A run, its lexicon and all options of a prediction."""
+def predict_file(
+    load: "Callable[[], PredictionInterface]",
+    options: "PredictOptions",
+    lexicon: Path | None,
+    file: Path,
+    *,
+    as_json: bool,
+    as_list: bool,
+) -> None:
+    """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
+    from antiphon.torch_free.readers import numbered_lines
 
-    run: Path
-    lexicon: Path | None
-    options: "PredictOptions"
-    processes: int
-    device: str
-    threads: int | None
-    settings: tuple[str, ...] = ()
-    source: "TextCodec | None" = None
-    """How the run reads its inputs."""
-
-    def predictions(self, lines: "NumberedLines", name: str) -> "Generator[Prediction, None, None]":
-        """The predictions for lines of the file ``name``, in order, by one process or several."""
-        from antiphon.api.model import load_planner
-        from antiphon.api.workers import predict_in_processes
-
-        one_process, options = self.processes == 1, self.options
-        if one_process:
-            model = load_run(self.run, self.device, self.threads, self.settings)
-        else:
-            model = load_planner(self.run, self.settings)
-        lexicon = model.lexicon(self.lexicon or ())
-        sources = model.read_sources(lines, name, options, lexicon)
-        if one_process:
-            return model.predict_lazily(sources, options, lexicon)
-        return predict_in_processes(
-            self.run,
-            sources,
-            processes=self.processes,
-            options=options,
-            lexicon=lexicon,
-            device=self.device,
-            threads=self.threads or 1,
-            settings=self.settings,
-        )
-
-
-class OutputFormat(NamedTuple):
-    """The format of predictions: JSON lines, lists of numbered outputs, or the best outputs."""
-
-    as_json: bool
-    as_list: bool
-
-    def write(self, line: int, prediction: "Prediction") -> None:
-        """Prints a JSON object, or one line for every output, or the best output."""
-        for text in prediction.lines(line, as_json=self.as_json, as_list=self.as_list):
-            print(text)
+    lines, name = numbered_lines(file)
+    model = load()
+    listed, notes = model.lexicon(lexicon or ()), Notes(model.codec.source, lexicon, options.cover)
+    sources = model.read_sources(lines, name, options, listed)
+    with closing(model.predict_lazily(sources, options, listed)) as predictions:
+        for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
+            for text in prediction.lines(line, as_json=as_json, as_list=as_list):
+                print(text)
+    notes.print_summary()
 
 
 class Progress:
@@ -314,9 +278,9 @@ class UnknownSymbols:
 class Notes:
     """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
 
-    def __init__(self, job: PredictionJob) -> None:
-        self.unknown, self.listed, self.short = UnknownSymbols(job.source), 0, 0
-        self.lexicon, self.cover = job.lexicon, job.options.cover
+    def __init__(self, source: "TextCodec", lexicon: Path | None, cover: float | None) -> None:
+        self.unknown, self.listed, self.short = UnknownSymbols(source), 0, 0
+        self.lexicon, self.cover = lexicon, cover
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
@@ -348,14 +312,3 @@ def count_lines(file: Path) -> int | None:
         return None
     with file.open("rb") as content:
         return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))
-
-
-def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) -> None:
-    """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
-    from antiphon.torch_free.readers import numbered_lines
-
-    notes = Notes(job)
-    with closing(job.predictions(*numbered_lines(file))) as predictions:
-        for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
-            output_format.write(line, prediction)
-    notes.print_summary()

@@ -1,21 +1,14 @@
 """``antiphon pronounce`` among the other verbs; ``antiphon.pronunciation.command`` does the work, without typer too."""
 
 from argparse import Namespace
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from antiphon.cli.predict import NBest
 
-
-class Alphabet(StrEnum):
-    """The alphabet of phonemes."""
-
-    arpabet = "arpabet"
-    ipa = "ipa"
-
-
+Alphabet = Literal["arpabet", "ipa"]
+"""The alphabet of phonemes."""
 Text = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TEXT]", help="The text; without one, every line of standard input.", show_default=False),
@@ -32,7 +25,7 @@ Jsonl = Annotated[bool, typer.Option("--jsonl", help="Write one JSON object for 
 
 def pronounce(
     text: Text = None,
-    alphabet: AlphabetOption = Alphabet.arpabet,
+    alphabet: AlphabetOption = "arpabet",
     nbest: NBest = None,
     cover: Cover = None,
     align: Align = False,
@@ -54,7 +47,5 @@ def pronounce(
     """
     from antiphon.pronunciation.command import run
 
-    given = Namespace(
-        text=text or [], alphabet=alphabet.value, nbest=nbest, cover=cover, align=align, line=line, jsonl=jsonl
-    )
+    given = Namespace(text=text or [], alphabet=alphabet, nbest=nbest, cover=cover, align=align, line=line, jsonl=jsonl)
     run(given)

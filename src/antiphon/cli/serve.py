@@ -40,7 +40,7 @@ def serve(
     ] = 2000,
     max_queue: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of waiting inputs.")] = 2048,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Maximum number of seconds per request.")] = 30.0,
-    log: Annotated[bool, typer.Option(help="Write every request to standard output, as JSON.")] = True,
+    log: Annotated[bool, typer.Option(help="Log every request on standard output.")] = True,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

@@ -20,7 +20,6 @@ from antiphon.cli.options import (
     Policy,
     Run,
     SearchSettings,
-    StreamPolicy,
     Threads,
     load_run,
 )
@@ -46,13 +45,13 @@ FormatOption = Annotated[Format, typer.Option(help="Text, or one JSON object for
 
 def stream(
     run: Run,
-    policy: Policy = StreamPolicy.beam,
+    policy: Policy = "beam",
     emit_bias: EmitBias = 0.0,
     beam: Beam = None,
     margin: Margin = None,
     features: Features = None,
     settings: SearchSettings = None,
-    format: FormatOption = Format.text,
+    format: FormatOption = "text",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -68,13 +67,13 @@ def stream(
     model = load_run(run, device, threads, settings)
 
     def start() -> "Stream":
-        return model.stream(policy=policy.value, emit_bias=emit_bias, beam=beam, margin=margin, features=features)
+        return model.stream(policy=policy, emit_bias=emit_bias, beam=beam, margin=margin, features=features)
 
     start()  # a run that cannot stream is refused before waiting for input
     source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
     pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=isinstance(source, Chars))
     unknown = UnknownPieces(model.codec.source)
-    writer = EventWriter(model.codec.source) if format is Format.jsonl else TextWriter(target.join)
+    writer = EventWriter(model.codec.source) if format == "jsonl" else TextWriter(target.join)
     try:
         process_lines(unknown.follow(pieces), start, writer)
     finally:

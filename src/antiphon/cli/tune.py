@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new, load_run
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, load_run
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon.api import NoisyChannelModel
+    from antiphon.api.model import NoisyChannelModel
     from antiphon.tune import Tuning
 
 
@@ -21,13 +21,6 @@ Metric = Annotated[
 ]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of search rounds.")]
 NBest = Annotated[int, typer.Option(metavar="N", min=2, max=MAX_HYPOTHESES, help="Candidates per input in each round.")]
-SaveLists = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write all candidates and their four scores to this new file, as JSON lines."),
-]
-Lists = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.")
-]
 
 
 def tune(
@@ -36,8 +29,6 @@ def tune(
     metric: Metric = None,
     rounds: Rounds = 6,
     nbest: NBest = 50,
-    save_lists: SaveLists = None,
-    lists: Lists = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -57,27 +48,20 @@ def tune(
     from antiphon.cli.options import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
-    from antiphon.tune import save_tuning, start_lists, tune, tune_on_lists
+    from antiphon.tune import save_tuning, start_lists, tune
 
-    check_new(save_lists)
     console = PlainConsole(stderr=True)
     with open_for_writing(run) as folder:
         model = load_noisy_channel(run, device, threads)
         candidates = start_lists(model, read_test_set(model.recipe, file).pairs, metric)
-        if lists is None:
-            found = tune(model, candidates, rounds=rounds, nbest=nbest, say=console.print)
-        else:
-            candidates.load(lists)
-            found = tune_on_lists(model, candidates)
-        if save_lists is not None:
-            candidates.save(save_lists)
+        found = tune(model, candidates, rounds=rounds, nbest=nbest, say=console.print)
         save_tuning(found, model.recipe, folder)
     show(found, console)
 
 
 def load_noisy_channel(run: Path, device: str, threads: int | None) -> "NoisyChannelModel":
     """The loaded run; other kinds, which have no weights, are refused."""
-    from antiphon.api import NoisyChannelModel
+    from antiphon.api.model import NoisyChannelModel
 
     model = load_run(run, device, threads)
     if not isinstance(model, NoisyChannelModel):

@@ -1,4 +1,4 @@
-"""Training data: ``corpus`` (encoded pairs on disk) and ``batch`` (padded, of PyTorch).
+"""Training data: ``corpus`` (encoded pairs) and ``batch`` (padded, of PyTorch).
 
 How text is read and becomes ids is in ``torch_free``.
 """

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.vocab import NOT_COPIED, PAD, START, UNKNOWN, Ids
+from antiphon.torch_free.vocab import NOT_COPIED, PAD, START, Ids
 
 
 class Batch(NamedTuple):
@@ -55,12 +55,6 @@ class Batch(NamedTuple):
         """The same for text that is tokenised already."""
         return cls.from_padded(codec.padded_tokens(sources, targets, features))
 
-    @classmethod
-    def sample(cls, pairs: int, rows: int, columns: int) -> Self:
-        """A batch of unknown tokens, for measuring; lengths include end symbols."""
-        source, target = (np.full(length - 1, UNKNOWN, np.int32) for length in (rows, columns))
-        return cls.of([source] * pairs, [target] * pairs)
-
     @property
     def shifted_target(self) -> Tensor:
         """The decoder's input: the start symbol, then every target token but the last."""
@@ -72,6 +66,13 @@ class Batch(NamedTuple):
         return self._replace(
             source=_mirrored(self.source, self.source_lengths), target=_mirrored(self.target, self.target_lengths)
         )
+
+    def paired(self, index: Sequence[int], outputs: Sequence[Sequence[int]]) -> "Batch":
+        """A pair for each output, which ends in the end symbol; ``index`` has the number of its source."""
+        rows = torch.tensor(index, dtype=torch.long, device=self.source.device)
+        targets = Batch.of([], [np.array(output[:-1], np.int32) for output in outputs]).to(rows.device)
+        pairs = Batch(*(tensor[rows] for tensor in self))
+        return pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
 
     def padded(self, pairs: int, I: int, J: int) -> "Batch":
         """The same batch with more padding, and further pairs that consist of padding."""

@@ -1,19 +1,18 @@
-"""Encoded corpora in memory-mapped Arrow files, and the order in which their pairs form batches.
+"""Encoded corpora: the token ids of all pairs in a few arrays, four bytes a token.
 
-A corpus is never held in memory: pairs stream from the reader through the codec into the file in chunks of some
-thousands, and training reads one batch at a time. Only the lengths are kept in memory, sixteen bytes a pair.
+Pairs stream from the reader through the codec in chunks of some thousands, so that their text is never in memory as a
+whole.
 """
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain, compress
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
@@ -22,8 +21,6 @@ from antiphon.torch_free.codec import PairCodec, PairTokeniser
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import UNKNOWN, CopiedWords, Ids, TokenCounts, WordIds
 
-_COLUMNS = ("source", "target", "features", "copied")
-"""Columns of a corpus; the last one only if words may be copied (``torch_free/vocab.py``)."""
 _ROWS_PER_CHUNK = 20_000
 _CHARACTERS_PER_CHUNK = 2**24
 
@@ -67,67 +64,30 @@ class FilterStats:
 class TokenEncoder(Protocol):
     """What gives tokens their ids: a vocabulary, or the counts from which one will be made."""
 
-    def encode_many(self, tokens: Sequence[str]) -> Ids:
+    def encode(self, tokens: Iterable[str], /) -> Ids:
         """The id of each token."""
         ...
 
 
-def write_corpus(
-    pairs: Iterable[Pair],
-    codec: PairCodec,
-    path: Path,
-    limits: LengthLimits,
-    *,
-    targets_only: bool = False,
-    may_copy: bool = False,
-) -> FilterStats:
-    """Encodes the pairs into an Arrow file; how many were kept and dropped.
+class Sequences(NamedTuple):
+    """Sequences of ids, one after the other: number ``n`` is ``ids[bounds[n]:bounds[n + 1]]``."""
 
-    With ``targets_only`` sources are ignored except for their features, and only empty or long targets are dropped.
-    With ``may_copy`` unknown words keep ids of their own.
-    """
-    stats = FilterStats()
-    encoders: list[TokenEncoder] = [codec.source.vocab, codec.target.vocab, codec.features]
-    if may_copy:
-        encoders[1:] = [WordIds(codec.target.vocab), codec.features, WordIds(codec.target.vocab)]
-    _write(_encode(pairs, codec, encoders, limits, stats, targets_only), path, len(encoders))
-    return stats
+    ids: Ids
+    bounds: NDArray[np.int64]
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The length of each."""
+        return np.diff(self.bounds)
 
-class CountedCorpus(NamedTuple):
-    """What was counted while a corpus was written: pairs, tokens of both sides, and features."""
+    def take(self, indices: NDArray[np.int64]) -> list[Ids]:
+        """The sequences at these indices, as views."""
+        ends = zip(self.bounds[indices], self.bounds[indices + 1], strict=True)
+        return [self.ids[first:last] for first, last in ends]
 
-    stats: FilterStats
-    source: TokenCounts
-    target: TokenCounts
-    features: TokenCounts
-
-
-def write_counted_corpus(
-    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: LengthLimits, *, targets_only: bool = False
-) -> CountedCorpus:
-    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: with provisional ids.
-
-    Only pairs that are kept are counted. Once vocabularies are made from the counts, ``remap_corpus_ids`` replaces the
-    provisional ids by theirs, so that text is read and tokenised once.
-    """
-    counted = CountedCorpus(FilterStats(), TokenCounts(), TokenCounts(), TokenCounts())
-    encoders = [counted.source, counted.target, counted.features]
-    _write(_encode(pairs, tokeniser, encoders, limits, counted.stats, targets_only), path, len(encoders))
-    return counted
-
-
-def remap_corpus_ids(path: Path, new: Path, source: Ids, target: Ids, features: Ids, copied: Ids | None = None) -> None:
-    """Writes a corpus in which id ``n`` of a column becomes ``source[n]``, ``target[n]`` or ``features[n]``.
-
-    With ``copied`` there is one more column, in which id ``n`` of a source is ``copied[n]``.
-    """
-    tables = [source, target, features] + ([] if copied is None else [copied])
-    with pyarrow.OSFile(str(path)) as file:
-        reader = pyarrow.ipc.open_file(file)
-        chunks = (reader.get_batch(index) for index in range(reader.num_record_batches))
-        columns = (zip(tables, [*chunk.columns, chunk.columns[0]], strict=False) for chunk in chunks)
-        _write(([_remapped(column, table) for table, column in each] for each in columns), new, len(tables))
+    def mapped(self, table: Ids) -> "Sequences":
+        """The same sequences with ``table[n]`` in place of id ``n``."""
+        return Sequences(table[self.ids], self.bounds)
 
 
 class PairIds(NamedTuple):
@@ -143,36 +103,59 @@ class PairIds(NamedTuple):
     copied: list[Ids] | None
 
 
+@dataclass(frozen=True)
 class Corpus:
-    """A read-only view of an encoded corpus on disk.
+    """Encoded pairs; ``stats`` says how many were kept and dropped.
 
-    ``copied_size`` is the size of the target vocabulary if words are copied, else 0.
+    ``copied`` is None unless words may be copied (``torch_free/vocab.py``), and ``copied_size`` the size of the target
+    vocabulary if they are, else 0.
     """
 
-    def __init__(self, path: Path, *, copied_size: int = 0) -> None:
-        with pyarrow.memory_map(str(path)) as source:
-            reader = pyarrow.ipc.open_file(source)
-            chunks = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        self._sources = _Column([chunk.column("source") for chunk in chunks])
-        self._targets = _Column([chunk.column("target") for chunk in chunks])
-        self._features = _Column([chunk.column("features") for chunk in chunks])
-        names = chunks[0].schema.names if chunks else ()
-        self._copied = _Column([chunk.column("copied") for chunk in chunks]) if "copied" in names else None
-        self.copied_size = copied_size
-        self.max_features = int(self._features.lengths.max(initial=0))
+    sources: Sequences
+    targets: Sequences
+    features: Sequences
+    copied: Sequences | None
+    stats: FilterStats
+    copied_size: int = 0
+
+    @classmethod
+    def encode(
+        cls,
+        pairs: Iterable[Pair],
+        codec: PairCodec,
+        limits: LengthLimits,
+        *,
+        targets_only: bool = False,
+        may_copy: bool = False,
+    ) -> "Corpus":
+        """The pairs in the ids of a codec.
+
+        With ``targets_only`` sources are ignored except for their features, and only empty or long targets are dropped.
+        With ``may_copy`` unknown words keep ids of their own.
+        """
+        words = WordIds(codec.target.vocab)
+        encoders: list[TokenEncoder] = [codec.source.vocab, codec.target.vocab, codec.features]
+        if may_copy:
+            encoders = [codec.source.vocab, words, codec.features, words]
+        return _encode(pairs, codec, encoders, limits, targets_only)
 
     def __len__(self) -> int:
-        return len(self._sources.lengths)
+        return len(self.sources.bounds) - 1
 
     @property
     def source_lengths(self) -> NDArray[np.int64]:
         """Source lengths, end symbols counted."""
-        return self._sources.lengths + 1
+        return self.sources.lengths + 1
 
     @property
     def target_lengths(self) -> NDArray[np.int64]:
         """Target lengths, end symbols counted."""
-        return self._targets.lengths + 1
+        return self.targets.lengths + 1
+
+    @cached_property
+    def max_features(self) -> int:
+        """The most features of a pair."""
+        return int(self.features.lengths.max(initial=0))
 
     def batch(self, indices: Iterable[int]) -> Batch:
         """The pairs at these indices, padded."""
@@ -185,35 +168,48 @@ class Corpus:
 
     def pair_ids(self, indices: NDArray[np.int64]) -> PairIds:
         """The pairs at these indices."""
-        columns = (self._sources, self._targets, self._features)
-        sources, targets, features = (column.take(indices) for column in columns)
-        if not self.copied_size:
-            return PairIds(sources, self.known_targets(targets), features, None)
-        assert self._copied is not None
-        return PairIds(sources, targets, features, self._copied.take(indices))
-
-    def known_targets(self, targets: list[Ids]) -> list[Ids]:
-        """Targets in ids of the vocabulary."""
-        if self._copied is None:
-            return targets
-        return [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
+        sources, targets, features = (side.take(indices) for side in (self.sources, self.targets, self.features))
+        if self.copied is None:
+            return PairIds(sources, targets, features, None)
+        if self.copied_size:
+            return PairIds(sources, targets, features, self.copied.take(indices))
+        known = [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
+        return PairIds(sources, known, features, None)
 
 
-class _Column:
-    """One list column over all chunks; each sequence is a view of the mapped file."""
+class CountedCorpus(NamedTuple):
+    """Pairs with provisional ids, before there are vocabularies, and the counts from which these are made.
 
-    def __init__(self, columns: list[pyarrow.ListArray]) -> None:
-        self._values = [column.values.to_numpy(zero_copy_only=True) for column in columns]
-        self._offsets = [column.offsets.to_numpy(zero_copy_only=True) for column in columns]
-        self._starts = np.cumsum([0] + [len(column) for column in columns])
-        empty = np.zeros(0, np.int64)
-        self.lengths: NDArray[np.int64] = np.concatenate([empty, *(np.diff(offsets) for offsets in self._offsets)])
+    Only pairs that are kept are counted. ``corpus.sources.mapped`` replaces provisional ids by those of a vocabulary,
+    so that text is read and tokenised once.
+    """
 
-    def take(self, indices: NDArray[np.int64]) -> list[Ids]:
-        """The sequences at these indices."""
-        chunks = np.searchsorted(self._starts, indices, side="right") - 1
-        rows = zip(chunks.tolist(), (indices - self._starts[chunks]).tolist(), strict=True)
-        return [self._values[chunk][slice(*self._offsets[chunk][row : row + 2])] for chunk, row in rows]
+    corpus: Corpus
+    source: TokenCounts
+    target: TokenCounts
+    features: TokenCounts
+
+    @classmethod
+    def read(
+        cls, pairs: Iterable[Pair], tokeniser: PairTokeniser, limits: LengthLimits, *, targets_only: bool = False
+    ) -> "CountedCorpus":
+        """Reads and counts pairs, as ``Corpus.encode`` reads them."""
+        counts = TokenCounts(), TokenCounts(), TokenCounts()
+        return cls(_encode(pairs, tokeniser, counts, limits, targets_only), *counts)
+
+    def with_ids(self, source: Ids, target: Ids, features: Ids, copied: Ids | None = None) -> Corpus:
+        """The corpus in which id ``n`` becomes ``source[n]``, ``target[n]`` or ``features[n]``.
+
+        With ``copied``, source words may be copied: ``copied[n]`` is the target id of source id ``n``.
+        """
+        found = self.corpus
+        return Corpus(
+            found.sources.mapped(source),
+            found.targets.mapped(target),
+            found.features.mapped(features),
+            None if copied is None else found.sources.mapped(copied),
+            found.stats,
+        )
 
 
 def _encode(
@@ -221,20 +217,36 @@ def _encode(
     tokeniser: PairTokeniser,
     encoders: Sequence[TokenEncoder],
     limits: LengthLimits,
-    stats: FilterStats,
     targets_only: bool,
-) -> Iterator[list[pyarrow.ListArray]]:
-    """The columns of every chunk of pairs."""
-    for chunk in _chunks(pairs):
-        targets = tokeniser.target.tokens_of([pair.target for pair in chunk])
-        texts = [[]] * len(chunk) if targets_only else tokeniser.source.tokens_of([pair.source for pair in chunk])
-        features = [sorted(set(pair.features)) for pair in chunk]
-        lengths = np.ones(len(chunk), np.int64) if targets_only else _lengths(texts)
-        stays = stats.admit(lengths, _lengths(targets), limits)
-        yield [
-            _list_array(list(compress(tokens, stays)), encoder)
-            for tokens, encoder in zip((texts, targets, features, texts), encoders, strict=False)
-        ]
+) -> Corpus:
+    """The corpus whose sources, targets, features and, if there is a fourth encoder, copied words are encoded."""
+    stats, columns = FilterStats(), [_Column() for _ in encoders]
+    with _no_collection():
+        for chunk in _chunks(pairs):
+            targets = tokeniser.target.tokens_of([pair.target for pair in chunk])
+            texts = [[]] * len(chunk) if targets_only else tokeniser.source.tokens_of([pair.source for pair in chunk])
+            features = [sorted(set(pair.features)) for pair in chunk]
+            lengths = np.ones(len(chunk), np.int64) if targets_only else _lengths(texts)
+            stays = stats.admit(lengths, _lengths(targets), limits)
+            sides = zip(columns, (texts, targets, features, texts), encoders, strict=False)
+            for column, sequences, encoder in sides:
+                column.add(list(compress(sequences, stays)), encoder)
+    sources, written, tags, *copied = (column.sequences() for column in columns)
+    return Corpus(sources, written, tags, copied[0] if copied else None, stats)
+
+
+class _Column:
+    """Sequences that are added in chunks."""
+
+    def __init__(self) -> None:
+        self.ids, self.lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+
+    def add(self, sequences: Sequence[list[str]], encoder: TokenEncoder) -> None:
+        self.ids.append(encoder.encode(chain.from_iterable(sequences)))
+        self.lengths.append(_lengths(sequences))
+
+    def sequences(self) -> Sequences:
+        return Sequences(np.concatenate(self.ids), np.cumsum(np.concatenate(self.lengths)))
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -249,13 +261,6 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path, columns: int) -> None:
-    schema = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in _COLUMNS[:columns]})
-    with _no_collection(), pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, schema) as writer:
-        for chunk in chunks:
-            writer.write(pyarrow.record_batch(chunk, schema=schema))
 
 
 @contextmanager
@@ -281,15 +286,6 @@ def _reasons(
         yield "target_too_long", target_lengths > limits.max_target_length
     if limits.max_cells is not None:
         yield "too_many_cells", source_lengths * target_lengths > limits.max_cells
-
-
-def _list_array(sequences: Sequence[list[str]], encoder: TokenEncoder) -> pyarrow.ListArray:
-    offsets = np.concatenate([[0], np.cumsum(_lengths(sequences))]).astype(np.int32)
-    return pyarrow.ListArray.from_arrays(offsets, encoder.encode_many(list(chain.from_iterable(sequences))))
-
-
-def _remapped(column: pyarrow.ListArray, table: Ids) -> pyarrow.ListArray:
-    return pyarrow.ListArray.from_arrays(column.offsets, table[column.values.to_numpy()])
 
 
 def _lengths(sequences: Sequence[list[str]]) -> NDArray[np.int64]:

@@ -1,13 +1,11 @@
 """How source and target are linked: alignments and attention of pairs and of found outputs, and what links are for.
 
-A link of attention weights replaces an unknown word of an output by the source word with the largest weight, the end
-symbol left out: a name or a number that the vocabulary lacks. The probability of an output is still that of its unknown
-tokens. Links between words of both directions are combined into one alignment (symmetrisation).
+Links between words of both directions are combined into one alignment (symmetrisation).
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,13 +15,11 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import best_path, posteriors
 from antiphon.metrics.gold_links import Link
 from antiphon.models.ensemble_model import Ensemble
-from antiphon.models.left_to_right import output_pairs
 from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
-from antiphon.torch_free.hypothesis import Hypothesis, have_unknown, with_alignments, with_copies
+from antiphon.torch_free.hypothesis import Hypothesis, found_pairs, with_alignments
 
-M = TypeVar("M", bound=nn.Module)
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
@@ -63,46 +59,20 @@ def attended_positions(weights: Float[Tensor, "B I J"], source_lengths: Int[Tens
     return weights.masked_fill(~is_word[:, :, None], -1.0).argmax(1)
 
 
-def found_pairs(batch: Batch, found: list[list[Hypothesis]]) -> Batch:
-    """A pair for each hypothesis: its source, and its tokens as the target."""
-    sources = [b for b, hypotheses in enumerate(found) for _ in hypotheses]
-    return output_pairs(batch, sources, [each.tokens for hypotheses in found for each in hypotheses])
-
-
-def part_of(model: nn.Module, kind: type[M], pairs: Batch) -> tuple[M, Batch] | None:
-    """The model, or the member of an ensemble, that is of a kind, with the pairs in its ids; None if there is none."""
-    if isinstance(model, Ensemble):
-        return model.member_of(kind, pairs)
-    return (model, pairs) if isinstance(model, kind) else None
-
-
 @torch.inference_mode()
 def add_alignments(model: nn.Module, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
     """The same hypotheses, each with its best alignment if there is a transducer."""
-    part = part_of(model, Transducer, found_pairs(batch, found))
+    pairs = found_pairs(batch, found)
+    if isinstance(model, Ensemble):
+        part = model.member_of(Transducer, pairs)
+    else:
+        part = (model, pairs) if isinstance(model, Transducer) else None
     if part is None or not any(found):
         return found
     transducer, pairs = part
     # Best paths take many small steps: faster on a CPU than launching their kernels.
     lattice = (tensor.cpu() for tensor in (*transducer.moves(pairs), pairs.source_lengths, pairs.target_lengths))
     return with_alignments(found, best_path(*lattice).alignment.tolist())
-
-
-@torch.inference_mode()
-def replace_unknown(model: nn.Module, batch: Batch, found: list[list[Hypothesis]], size: int) -> list[list[Hypothesis]]:
-    """The hypotheses with copies of source words instead of unknown tokens, if the model or a member has attention.
-
-    The copy of the word at position ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
-    """
-    if not have_unknown(found):
-        return found
-    pairs = found_pairs(batch, found)
-    part: tuple[Attention | Transformer, Batch] | None
-    part = part_of(model, Attention, pairs) or part_of(model, Transformer, pairs)
-    if part is None:
-        return found
-    attending, pairs = part
-    return with_copies(found, attended_positions(attending.attention(pairs), pairs.source_lengths).tolist(), size)
 
 
 def intersect(forward: Collection[Link], backward: Collection[Link]) -> frozenset[Link]:

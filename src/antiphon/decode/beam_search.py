@@ -14,6 +14,8 @@ Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_nor
 On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; states that grow with the prefix have
 room for the longest output from the start. Elsewhere a step works on the hypotheses that are left.
 
+With a right-to-left twin (``models/transducer.py``) each direction finds outputs, and both judge them.
+
 Thesis: section 2.5.1; ``beam = 1`` is greedy search.
 """
 
@@ -30,18 +32,16 @@ from antiphon.decode.captured_step import CapturedStep
 from antiphon.device import run_concurrently
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import (
-    BandedModel,
+    AlignedModel,
     LeftToRight,
-    copies_unknown,
-    is_long,
-    reserve,
-    static_fits,
-    with_prefix,
+    output_scorer,
+    select,
 )
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
+    LONG_SOURCE,
     SCORE,
     SLOT,
     STEP,
@@ -50,8 +50,10 @@ from antiphon.torch_free.hypothesis import (
     BeamSettings,
     Hypothesis,
     StepLists,
+    best_of_both,
     trace_outputs,
     trace_path,
+    with_candidates,
 )
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
@@ -187,12 +189,20 @@ class Rescorer:
 def search_outputs(
     model: LeftToRight, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
 ) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of every source in the batch, best first; all begin with the tokens of ``prefix``."""
-    return BeamSearch(with_prefix(model, prefix), batch, settings).run()
+    """The ``nbest`` best outputs of every source in the batch, best first; all begin with the tokens of ``prefix``.
+
+    Outputs with a prefix are those of the left-to-right half alone.
+    """
+    twin = model.twin
+    if twin is None or prefix:
+        return BeamSearch(model, batch, settings, prefix=prefix).run()
+    found = BeamSearch(model, batch, with_candidates(settings)).run()
+    mirrored = BeamSearch(twin, batch.reversed(), with_candidates(settings)).run()
+    return best_of_both(found, mirrored, output_scorer(model, batch), settings)
 
 
 class BeamSearch:
-    """One search over a batch of sentences, token by token.
+    """One search over a batch of sentences, token by token; outputs begin with the tokens of ``prefix``.
 
     With ``static_shapes``, every sentence always has ``beam`` slots, some of which are empty.
     """
@@ -204,9 +214,12 @@ class BeamSearch:
         settings: BeamSettings,
         rescorer: Rescorer | None = None,
         *,
+        prefix: Sequence[int] = (),
         static_shapes: bool | None = None,
     ) -> None:
-        self.model, self.settings = model, settings
+        self.model, self.settings, self.prefix = model, settings, prefix
+        self.forced: int | None = None
+        """The token of the prefix that the next step writes."""
         self.rescorer = rescorer or Rescorer(settings)
         self.memory, self.first_state = model.start(batch)
         self.B, self.K = len(batch.source), settings.beam
@@ -216,21 +229,26 @@ class BeamSearch:
         self.limits = settings.length_limits(batch.source_lengths).double()
         longest = int(self.limits.max())
         on_gpu = has_kernel(next(cast(nn.Module, model).parameters()))
-        can_capture = on_gpu and static_fits(model, self.B * self.K * longest)
+        can_capture = on_gpu and not prefix and model.static_fits(self.B * self.K * longest)
         self.static_shapes = can_capture if static_shapes is None else static_shapes
         if self.static_shapes:
-            self.first_state = reserve(model, self.first_state, longest)
+            self.first_state = model.reserve(self.first_state, longest)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
-        self.is_long = is_long(model, self.memory) and not self.static_shapes
+        self.long_sources = batch.source_lengths > LONG_SOURCE
+        may_be_stuck = hasattr(model, "next_rows") and not on_gpu and not self.static_shapes
+        self.is_long = may_be_stuck and bool(self.long_sources.any())
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
         captures = self.static_shapes and self.device.type == "cuda"
-        step: Callable[[Beam], tuple[Beam, StepRecord]] = CapturedStep(self._step) if captures else self._step
+        step: Callable[[Beam], tuple[Beam, StepRecord]] = (
+            CapturedStep(self._step, self.device) if captures else self._step
+        )
         beam, history = self._first_beam(), list[StepRecord]()
         rows = torch.full_like(self.sentences, -1)
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
+            self.forced = self.prefix[length - 1] if length <= len(self.prefix) else None
             beam, record = step(beam)
             history.append(record)
             if self.is_long and length % STUCK_AFTER == 0:
@@ -272,7 +290,7 @@ class BeamSearch:
             sentence=sentence,
             token=torch.full_like(sentence, START),
             log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
-            state=self.model.select(self.first_state, sentence),
+            state=select(self.first_state, sentence),
             rescorer_state=self.rescorer.select(self.rescorer.start(static_shapes=self.static_shapes), sentence),
             finished=Finished.none(self.B, self.settings.nbest, self.rescorer.features, self.device),
         )
@@ -284,6 +302,9 @@ class BeamSearch:
             lambda: self.rescorer.prepare(beam),
             side_stream=0,
         )
+        if self.forced is not None:
+            is_other = torch.arange(log_next.shape[1], device=self.device) != self.forced
+            log_next = log_next.masked_fill(is_other, IMPOSSIBLE)
         length = beam.length + 1
         is_last = self.limits == length
         extensions = self._extend(beam, log_next, is_last)
@@ -302,7 +323,7 @@ class BeamSearch:
             length=length,
             token=self._of_slots(record.token, filled),
             log_prob=self._of_slots(record.log_prob, filled),
-            state=self.model.select(state, self._of_slots(kept.parent, filled)),
+            state=select(state, self._of_slots(kept.parent, filled)),
             rescorer_state=self.rescorer.select(rescorer_state, self._of_slots(index, filled)),
             finished=finished,
         )
@@ -328,7 +349,7 @@ class BeamSearch:
         log_probs = log_next[:, len(SPECIALS) :]
         log_token, next_token = top_tokens(log_probs, min(self.width, log_probs.shape[1]))
         next_token = next_token + len(SPECIALS)
-        if self.settings.replace_unknown or copies_unknown(self.model):
+        if self.model.copies_unknown:
             log_token = torch.cat([log_token, log_next[:, UNKNOWN, None]], 1)
             next_token = pad(next_token, (0, 1), value=UNKNOWN)
         if self.static_shapes or is_last.any():
@@ -394,30 +415,28 @@ class BeamSearch:
         best, index = value.topk(min(4 * self.K, value.shape[1]), 1)
         parent, token = (tensor.gather(1, index) for tensor in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat_interleave(index.shape[1])
-        model = cast(BandedModel, self.model)
-        band = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
-        row = band.log_prob.argmax(1).view_as(index)
+        log_rows = cast(AlignedModel, self.model).log_rows
+        row = log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence).argmax(1).view_as(index)
         before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
         limited = torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)
-        return limited.where(model.long_sources(self.memory)[:, None], value)
+        return limited.where(self.long_sources[:, None], value)
 
     def _furthest_rows(self, beam: Beam) -> Int[Tensor, " B"]:
         """The furthest row in which any hypothesis of each sentence will most probably write next; -1 without any."""
-        rows = cast(BandedModel, self.model).next_rows(beam.state)
+        rows = cast(AlignedModel, self.model).next_rows(beam.state)
         return torch.full_like(self.sentences, -1).scatter_reduce(0, beam.sentence, rows, "amax")
 
     def _prune_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
         """The beam without long inputs that are still in the row of the last check, unless it is their last."""
-        is_long = cast(BandedModel, self.model).long_sources(self.memory)
-        stuck = is_long & (rows == before) & (rows < self.last_rows)
+        stuck = self.long_sources & (rows == before) & (rows < self.last_rows)
         kept = (~stuck[beam.sentence]).nonzero()[:, 0]
         return beam._replace(
             slot=beam.slot[kept],
             sentence=beam.sentence[kept],
             token=beam.token[kept],
             log_prob=beam.log_prob[kept],
-            state=self.model.select(beam.state, kept),
+            state=select(beam.state, kept),
             rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
         )
 

@@ -1,12 +1,13 @@
 """Captures a search step as a CUDA graph and replays it, which launches all kernels of a step at once."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
+
+from antiphon.models.left_to_right import map_tensors
 
 State = TypeVar("State")
 Record = TypeVar("Record")
@@ -22,14 +23,13 @@ class CapturedStep(Generic[State, Record]):
     comes back is overwritten by the next step; records are not.
     """
 
-    def __init__(self, step: Callable[[State], tuple[State, Record]]) -> None:
-        self.step = step
+    def __init__(self, step: Callable[[State], tuple[State, Record]], device: torch.device) -> None:
+        self.step, self.device = step, device
         self._steps_taken = 0
 
     def __call__(self, state: State) -> tuple[State, Record]:
         """The state after one more step, and its record."""
-        device = next(_tensors(state)).device
-        stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
+        stream, outer_stream = _stream(self.device), torch.cuda.current_stream(self.device)
         stream.wait_stream(outer_stream)
         with torch.cuda.stream(stream):
             after = self._take(state, stream)
@@ -51,9 +51,7 @@ class CapturedStep(Generic[State, Record]):
         with CAPTURING, torch.cuda.graph(self._graph, stream=stream):
             after, record = self.step(self._state)
             self._record = _clone(record)
-            for buffer, value in zip(_tensors(self._state), _tensors(after), strict=True):
-                if value is not buffer:
-                    buffer.copy_(value)
+            map_tensors(lambda _, buffer, value: buffer if value is buffer else buffer.copy_(value), self._state, after)
 
 
 @cache
@@ -62,18 +60,5 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, tuple):
-        for branch in tree:
-            yield from _tensors(branch)
-
-
-def _clone(tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple):
-        branches = map(_clone, tree)
-        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
-    return tree
+def _clone(tree: State) -> State:
+    return map_tensors(lambda _, each: each.clone(), tree)

@@ -31,6 +31,7 @@ from antiphon.decode.noisy_channel import NoisyChannelRescorer, Pending, Rescore
 from antiphon.decode.path_search import Column, PathSearch, SearchedSource, Visited, searched_sources
 from antiphon.exceptions import RecipeError
 from antiphon.lattice.paths import IMPOSSIBLE
+from antiphon.models.left_to_right import select
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import SideState
@@ -156,11 +157,10 @@ class CellSearch:
         """``log p(x_1^i | y_1^j)`` in the row ``i`` of each proposal, of the whole input if the output ends."""
         if after.rows is None:
             return torch.zeros(slot.shape, dtype=torch.float64, device=slot.device)
-        scores = after.rows.scores
-        so_far = scores.last if self.model.reading == "last" else scores.anywhere
+        last = after.rows.scores.last
         row = torch.arange(self.paths.I, device=slot.device)[:, None]
-        whole = scores.last[:, self.paths.I - 1]
-        return torch.where(ends, whole[slot], so_far[slot, row])
+        whole = last[:, self.paths.I - 1]
+        return torch.where(ends, whole[slot], last[slot, row])
 
     def _finish(self, scored: Scored) -> None:
         """Adds the outputs that end here, in the last row, and keeps the best."""
@@ -197,6 +197,6 @@ class CellSearch:
         arrive[rows, slot], value[rows, slot] = scored.proposals.log_direct[kept], scored.value[kept]
         parent, token = torch.zeros_like(extension), torch.zeros_like(extension)
         parent[slot], token[slot] = scored.proposals.parent[kept], scored.proposals.token[kept]
-        column = Column(token, parent, state.select(parent), arrive)
+        column = Column(token, parent, select(state, parent), arrive)
         everything = Pending(scored.rescored, torch.arange(len(scored.rescored.log_language), device=rows.device))
         return Cells(column, value, self.rescorer.select(everything, extension))

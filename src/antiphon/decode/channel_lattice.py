@@ -5,8 +5,7 @@ input token. Appending a token to an output adds one row, computed from its pare
 
     forward(j, i)  = logaddexp(forward(j, i-1) + log_write(j, i-1), read(j-1, i))
     read(j, i)    = forward(j, i) + log_read(j, i)
-    last(j, i)     = forward(j, i) + log_write(j, i)              x_i is written at y_j
-    anywhere(j, i) = log of the sum over j' <= j of last(j', i)   x_i is written at y_j or before
+    last(j, i)    = forward(j, i) + log_write(j, i)              x_i is written at y_j
 
 One more input token adds a column to all rows of a tree of outputs, from the top of the tree downwards. No prefix is
 scored twice and no cell is computed twice.
@@ -22,8 +21,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.lattice.paths import IMPOSSIBLE, forward_along
+from antiphon.models.left_to_right import select
 from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import CellFactors, SourceState
+from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 from antiphon.torch_free.vocab import END, START
 
@@ -36,28 +36,14 @@ class RowScores(NamedTuple):
 
     read: Float[Tensor, "N I"]
     last: Float[Tensor, "N I"]
-    anywhere: Float[Tensor, "N I"]
 
 
 class ChannelRows(NamedTuple):
     """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept if columns will be added."""
 
-    state: SourceState
+    state: SideState
     scores: RowScores
     factors: CellFactors | None
-
-    def select(self, index: Int[Tensor, " M"]) -> "ChannelRows":
-        """Some of the rows."""
-        factors = self.factors and CellFactors(*(part[index] for part in self.factors))
-        return ChannelRows(self.state.select(index), RowScores(*(part[index] for part in self.scores)), factors)
-
-    def join(self, others: "ChannelRows") -> "ChannelRows":
-        """These rows and others."""
-        assert self.factors is not None
-        assert others.factors is not None
-        factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
-        scores = RowScores(*(torch.cat(parts) for parts in zip(self.scores, others.scores, strict=True)))
-        return ChannelRows(self.state.join(others.state), scores, factors)  # type: ignore[arg-type]  # one encoder
 
 
 class ChannelLattice:
@@ -78,28 +64,23 @@ class ChannelLattice:
             columns = CellFactors(*(part[:, :-1] for part in columns))
         self.token_table, self.transition = TokenTable.of(columns.logits), model.transition.table(columns.transition)
 
-    def start(self, room: int = 0) -> ChannelRows:
-        """The row before the first output token of every input, with all probability.
-
-        States that grow with the output have room for ``room`` tokens from the start.
-        """
+    def start(self) -> ChannelRows:
+        """The row before the first output token of every input, with all probability."""
         B, I = self.inputs.shape
         nothing = self.token_table.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
         read = nothing.clone()
         read[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
-        state = self.model.source_state(self.features, room)
-        return ChannelRows(state, RowScores(read, nothing, nothing), factors)
+        return ChannelRows(self.model.source_state(self.features), RowScores(read, nothing), factors)
 
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
     ) -> ChannelRows:
         """The rows of prefixes that extend ``parent`` by one token each; ``sentence`` is their input."""
-        factors, state = self.model.encode_step(tokens, rows.state.select(parent))
+        factors, state = self.model.encode_step(tokens, select(rows.state, parent))
         log_write, log_read = self._cells(factors, slice(None), tokens == END, sentence)
         log_forward = forward_along(rows.scores.read[parent], log_write)
-        last = log_forward + log_write
-        scores = RowScores(log_forward + log_read, last, torch.logaddexp(rows.scores.anywhere[parent], last))
+        scores = RowScores(log_forward + log_read, log_forward + log_write)
         return ChannelRows(state, scores, factors if self.grows else None)
 
     def append_column(
@@ -124,18 +105,16 @@ class ChannelLattice:
         cells = self._cells(rows.factors, slice(-1, None), none_ends, torch.zeros_like(nodes))
         log_write, log_read = (cell[:, 0] for cell in cells)
         before = rows.scores.last.new_full((len(parent),), IMPOSSIBLE) if is_first else rows.scores.last[:, -1]
-        read, last, anywhere = (torch.full_like(before, IMPOSSIBLE) for _ in range(3))
+        read, last = (torch.full_like(before, IMPOSSIBLE) for _ in range(2))
         for level in levels:
             parents = torch.tensor([parent[node] for node in level], device=nodes.device)
             log_forward = torch.logaddexp(before[level], torch.where(parents >= 0, read[parents], IMPOSSIBLE))
             last[level] = log_forward + log_write[level]
             read[level] = log_forward + log_read[level]
-            anywhere[level] = torch.logaddexp(torch.where(parents >= 0, anywhere[parents], IMPOSSIBLE), last[level])
             if empty_output in level:
-                last[empty_output] = anywhere[empty_output] = IMPOSSIBLE
+                last[empty_output] = IMPOSSIBLE
                 read[empty_output] = 0.0 if is_first else IMPOSSIBLE
-        column = (read, last, anywhere)
-        scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, column, strict=True))
+        scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, (read, last), strict=True))
         return rows._replace(scores=RowScores(*scores))
 
     def drop_columns(self, rows: ChannelRows) -> ChannelRows:
@@ -168,7 +147,8 @@ class ChannelLattice:
     ) -> tuple[Float[Tensor, "N I"], Float[Tensor, "N I"]]:
         """Log probabilities of writing each column's token in a row, and of moving to the next row, as doubles."""
         table, inputs = self.token_table.slice_rows(columns), self.inputs[:, columns]
-        log_odds = self.model.transition.log_odds_by_sentence(self.transition, columns, factors.transition, sentence)
+        transition = self.transition.slice_rows(columns)
+        log_odds = self.model.transition.log_odds_by_sentence(transition, factors.transition, sentence)
         log_emit, log_read = self.model.split_odds(log_odds, is_end[:, None])
         log_z = log_normalisers_by_sentence(table, factors.logits, sentence)
         from_input = table.logits.gather(2, inputs[:, :, None])[:, :, 0]

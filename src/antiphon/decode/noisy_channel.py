@@ -28,17 +28,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots
+from antiphon.decode.beam_search import (
+    Beam,
+    BeamSearch,
+    Extensions,
+    Pruned,
+    Rescorer,
+    scatter_to_slots,
+    search_outputs,
+)
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.decode.two_way_search import judge, search_two_ways
 from antiphon.lattice.paths import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight, twin_of, with_prefix
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, output_scorer, select
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.nn.recurrent import LSTMState
 from antiphon.torch_free.hypothesis import (
     UNFINISHED_FACTOR,
     BeamSettings,
     Hypothesis,
+    mean_of_both,
     merge_outputs,
     padded_tokens,
     with_scores,
@@ -93,14 +101,14 @@ def search_noisy_channel(
     direct, wide = cast(LeftToRight, model.direct), settings.for_rescoring()
     rescorer = NoisyChannelRescorer(model, batch, wide)
     if model.weights.only_direct:
-        return rescorer.rescore(search_two_ways(direct, batch, settings, prefix))
-    found = BeamSearch(with_prefix(direct, prefix), batch, wide, rescorer, static_shapes=static_shapes).run()
-    if twin_of(direct) is not None and not prefix:
-        found = rescorer.rescore(judge(direct, batch, found))
+        return rescorer.rescore(search_outputs(direct, batch, settings, prefix))
+    found = BeamSearch(direct, batch, wide, rescorer, prefix=prefix, static_shapes=static_shapes).run()
+    if direct.twin is not None and not prefix:  # found by one half, judged by both
+        found = rescorer.rescore(mean_of_both(found, output_scorer(direct, batch)))
     by_direct: list[list[Hypothesis]] = [[] for _ in found]
     if settings.direct_outputs:
         width = replace(settings, nbest=settings.direct_outputs)
-        by_direct = rescorer.rescore(search_two_ways(direct, batch, width, prefix))
+        by_direct = rescorer.rescore(search_outputs(direct, batch, width, prefix))
     return merge_outputs(found, by_direct, settings.nbest)
 
 
@@ -124,8 +132,7 @@ def search_with_pruned(
     if isinstance(model, NoisyChannel):
         width = settings.for_rescoring()
         searched, rescorer = cast(LeftToRight, model.direct), NoisyChannelRescorer(model, batch, width)
-    direct = with_prefix(cast(LeftToRight, searched), prefix)
-    search = BeamSearch(direct, batch, width, rescorer, static_shapes=False)
+    search = BeamSearch(cast(LeftToRight, searched), batch, width, rescorer, prefix=prefix, static_shapes=False)
     (found,) = search.run()
     return found[: settings.nbest], search.pruned()
 
@@ -203,26 +210,20 @@ class NoisyChannelRescorer(Rescorer):
         if language is None:
             return RescorerState(rows, None, log_language)
         log_token = language.log_next[parent, self.model.language_model_ids(token)]
-        return RescorerState(rows, select_states(language.state, parent), log_language + log_token)
+        return RescorerState(rows, select(language.state, parent), log_language + log_token)
 
     def start(self, *, static_shapes: bool) -> Pending:
         """Channel and language model before the first token; ``static_shapes`` holds for all steps that follow."""
         self.static_shapes = static_shapes
         sentence = torch.arange(len(self.lengths), device=self.device)
-        room = int(self.settings.length_limits(self.lengths).max()) if static_shapes else 0
-        rows = None if self.channel is None else self.channel.start(room)
+        rows = None if self.channel is None else self.channel.start()
         nothing = torch.zeros_like(sentence, dtype=torch.float64)
         return Pending(RescorerState(rows, self.first_language, nothing), sentence)
 
     def select(self, after: Pending | RescorerState, index: Int[Tensor, " N"]) -> RescorerState:
         """The states of some extensions, or of some hypotheses."""
         state, state_index = (after.state, after.state_index[index]) if isinstance(after, Pending) else (after, index)
-        rows, language, log_language = state
-        return RescorerState(
-            None if rows is None else rows.select(state_index),
-            None if language is None else select_states(language, state_index),
-            log_language[state_index],
-        )
+        return select(state, state_index)
 
     def prepare(self, beam: Beam) -> LanguageStep | None:
         """The language model after the hypotheses of the beam, if there is one."""
@@ -254,7 +255,7 @@ class NoisyChannelRescorer(Rescorer):
         compared, log_channel = (scatter_to_slots(each, index, B * E).view(B, E) for each in scores)
         value = self._value(proposals.value, proposals.log_prob, compared, log_language, length)
         features = torch.stack([proposals.log_prob, log_channel, log_language, length.expand(B, E)], -1)
-        language = None if prepared is None else select_states(prepared.state, parent)
+        language = None if prepared is None else select(prepared.state, parent)
         after = RescorerState(rows, language, log_language.flatten()[index])
         state_index = scatter_to_slots(torch.arange(len(index), device=self.device), index, B * E)
         return proposals._replace(value=value, features=features), Pending(after, state_index)
@@ -306,11 +307,11 @@ class NoisyChannelRescorer(Rescorer):
         if rows is None:
             nothing = torch.zeros_like(token, dtype=torch.float64)
             return nothing, nothing
-        first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
+        log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
         last_row = self.lengths[sentence] - 1
         whole = self.whole_inputs(rows, sentence)
-        explained = torch.where(token == END, whole, self._explained(rows, first_row, log_arrive.exp()))
-        row = torch.where(token == END, last_row, first_row + log_arrive.argmax(1))
+        explained = torch.where(token == END, whole, self._explained(rows, log_arrive.exp()))
+        row = torch.where(token == END, last_row, log_arrive.argmax(1))
         cell = sentence * self.rows + row
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
@@ -321,11 +322,9 @@ class NoisyChannelRescorer(Rescorer):
         """``log p(x | y)`` of whole inputs, if outputs end with these rows."""
         return rows.scores.last.gather(1, (self.lengths[sentence] - 1)[:, None])[:, 0]
 
-    def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:
+    def _explained(self, rows: ChannelRows, arrive: Float[Tensor, "M I"]) -> Float[Tensor, " M"]:
         """``e`` of each extension."""
-        scores = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
-        so_far = scores[:, first_row : first_row + arrive.shape[1]]
-        return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
+        return torch.where(arrive > 0, arrive * rows.scores.last, 0.0).sum(1)
 
     def _value(self, before: Float[Tensor, "B E"], *features: Tensor | None) -> Float[Tensor, "B E"]:
         """The objective divided by the largest weight; impossible extensions stay impossible."""

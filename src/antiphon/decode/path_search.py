@@ -23,7 +23,7 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.exceptions import RecipeError
 from antiphon.lattice.paths import IMPOSSIBLE
-from antiphon.models.left_to_right import is_no_end, never_written
+from antiphon.models.left_to_right import is_no_end, never_written, select
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import CellFactors, SideState, SourceContext
 from antiphon.nn.copying import add_row_copy
@@ -87,9 +87,8 @@ def searched_sources(model: Transducer, batch: Batch, settings: BeamSettings) ->
     for b, length in enumerate(batch.source_lengths.tolist()):
         index = torch.tensor([b], device=batch.source.device)
         source = CellFactors(*(side[b, :length] for side in factors))
-        own_context = None if context is None else context.select(index)
         copied = model.copied_words(batch)[b, :length]
-        yield SearchedSource(source, copied, own_context, first.select(index), limits[b])
+        yield SearchedSource(source, copied, select(context, index), select(first, index), limits[b])
 
 
 class PathSearch:
@@ -134,7 +133,7 @@ class PathSearch:
 
     def decode(self, column: Column) -> tuple[CellFactors, SideState]:
         """What the decoder says after the prefixes of a column, and its states."""
-        context = None if self.context is None else self.context.select(torch.zeros_like(column.token))
+        context = select(self.context, torch.zeros_like(column.token))
         return self.model.decode_prefix(column.token[:, None], column.state, context)
 
     def log_write(
@@ -219,4 +218,4 @@ class PathSearch:
         arrive = torch.full((self.I, len(key)), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrive[rows, slot] = entries.score[goes_on]
         parent = key // self.ids
-        return Column(key % self.ids, parent, state.select(parent), arrive)
+        return Column(key % self.ids, parent, select(state, parent), arrive)

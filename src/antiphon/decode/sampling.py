@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import LeftToRight, never_written
+from antiphon.models.left_to_right import LeftToRight, never_written, select
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END, START
 
@@ -41,7 +41,7 @@ class Sampler:
 
     def __init__(self, model: LeftToRight, batch: Batch, settings: BeamSettings, seed: int) -> None:
         self.model = model
-        self.never_written = never_written(model, replace_unknown=settings.replace_unknown)
+        self.never_written = never_written(model)
         self.memory, self.first_state = model.start(batch)
         self.limits = settings.length_limits(batch.source_lengths)
         self.device = batch.source.device
@@ -54,7 +54,7 @@ class Sampler:
         """One attempt at this many outputs of each source: those that succeeded, with their sentence."""
         sentence = torch.arange(len(missing)).repeat_interleave(torch.tensor(missing)).to(self.device)
         tokens, log_probs = torch.full_like(sentence, START)[:, None], torch.zeros(len(sentence), 0, device=self.device)
-        state = self.model.select(self.first_state, sentence)
+        state = select(self.first_state, sentence)
         found: list[tuple[int, Hypothesis]] = []
         while len(sentence):
             log_next, state = self.model.step(self.memory, state, tokens[:, -1], sentence)
@@ -65,7 +65,7 @@ class Sampler:
             found += zip(sentence[ended].tolist(), map(_hypothesis, tokens[ended], log_probs[ended]), strict=True)
             goes_on = (exists & (token != END) & (tokens.shape[1] <= self.limits[sentence])).nonzero()[:, 0]
             sentence, tokens, log_probs = sentence[goes_on], tokens[goes_on], log_probs[goes_on]
-            state = self.model.select(state, goes_on)
+            state = select(state, goes_on)
         return found
 
     def _draw(

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from antiphon.api import Model, load
-from antiphon.api.model import NeuralModel
+from antiphon.api.model import Model, NeuralModel, load
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.metrics.output_metrics import Outputs, score_outputs
 from antiphon.recipe.recipe_file import load_recipe
@@ -94,8 +93,8 @@ def errors(model: Model, known: Sequence[Pair], held_out: Sequence[Pair]) -> Tab
         ("transducer", [prediction.text or "" for prediction in model.predict(words, align=False)]),
     ):
         tokens = [text.split() for text in found], [[text.split() for text in texts] for texts in wanted]
-        scores = score_outputs(Outputs(found, wanted, *tokens), ["accuracy", "phoneme_error_rate"])
-        table.add_row(name, f"{100 - scores['accuracy'].value:.1f} %", f"{scores['phoneme_error_rate'].value:.1f} %")
+        scores = score_outputs(Outputs(found, wanted, *tokens), ["accuracy", "symbol_error_rate"])
+        table.add_row(name, f"{100 - scores['accuracy'].value:.1f} %", f"{scores['symbol_error_rate'].value:.1f} %")
     return table
 
 

@@ -15,12 +15,11 @@ from antiphon.export.graphs import write_graph
 from antiphon.export.network_graphs import exportable, step_graphs, stream_graphs
 from antiphon.lite.folder import write_settings
 from antiphon.lite.graphs import TWIN
-from antiphon.models.left_to_right import LeftToRight, copies_unknown, twin_of
-from antiphon.models.transformer import Transformer
+from antiphon.models.left_to_right import LeftToRight
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
-from antiphon.runs.copies import copy_files, copy_vocabs
+from antiphon.runs.combined_runs import copy_files, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, refuse_inside
 from antiphon.storage.files import (
     final_name_in_errors,
@@ -53,9 +52,9 @@ def export_run(run: Path, out: Path, *, int8: bool = False) -> None:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
     """An empty folder that is renamed to ``out`` once everything in it is synced, or else removed."""
-    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
-        raise RunError(f"{out}: exists already, expected the name of a new folder; remove it, or choose another --out")
+    _refuse_existing(out)
     with locked(out.parent, wait=True), final_name_in_errors(out):
+        _refuse_existing(out)  # another process may have written it meanwhile
         sweep(out.parent)
         new = new_scratch_folder(out.parent)
         try:
@@ -66,6 +65,11 @@ def _new_folder(out: Path) -> Iterator[Path]:
             remove_tree(new)
             raise
         sync_path(out.parent)
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise RunError(f"{out}: exists already, expected the name of a new folder; remove it, or choose another --out")
 
 
 def _refuse_kind(run: RunFolder, recipe: Recipe) -> None:
@@ -85,19 +89,14 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> dic
     if recipe.model.kind == "suffix_rule":
         return {"structure": "rules", "copies_unknown": False}
     model = load_any_network(run, recipe)
-    attends_unseen = any(
-        isinstance(each, Transformer) for each in model.modules()
-    )  # its step gives no attention weights
-    if attends_unseen and recipe.search.replace_unknown:
-        raise RunError(f"{run.path}: a transformer with search.replace_unknown cannot be exported, expected it off")
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
-    twin = twin_of(model)
+    twin = model.twin
     for graph in chain(step_graphs(exportable(model)), stream_graphs(model)):
         write_graph(graph, out / f"{graph.name}.onnx", int8=int8)
     for graph in step_graphs(exportable(twin)) if twin is not None else ():
         write_graph(graph, out / f"{TWIN}{graph.name}.onnx", int8=int8)
-    return {"structure": "steps", "copies_unknown": copies_unknown(model)}
+    return {"structure": "steps", "copies_unknown": model.copies_unknown}
 
 
 def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:

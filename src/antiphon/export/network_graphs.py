@@ -25,13 +25,10 @@ from antiphon.export.graphs import GraphSpec
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
 from antiphon.models.ensemble_model import Ensemble
-from antiphon.models.left_to_right import never_written
-from antiphon.models.recurrent import Attention
+from antiphon.models.left_to_right import never_written, select
 from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.models.transformer import Transformer, TransformerMemory
 from antiphon.nn.copying import add_row_copy
-from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.transformer_layers import AttentionCache, KeysValues
 from antiphon.torch_free.vocab import END, SPECIALS, START
 
@@ -68,10 +65,6 @@ class TransformerSteps(nn.Module):
         log_next, after = self.model.step(memory, cache, tokens, sentence)
         return log_next, after.layers
 
-    def select(self, state: tuple[KeysValues, ...], index: Tensor) -> tuple[KeysValues, ...]:
-        """The states of some hypotheses."""
-        return tuple(layer.select(index) for layer in state)
-
 
 class Traced(nn.Module):
     """A function of a model whose first arguments, like ``example``, are given tensor by tensor; then all others."""
@@ -104,13 +97,13 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
 
     names = [*_named_tensors(memory, MEMORY), *_named_tensors(state, STATE)]
     yield GraphSpec("start", Traced(model, (), start), names, examples)
-    axis_names = _axis_names(state, model.select, STATE)
+    axis_names = _axis_names(state, STATE)
     steps = [_after_steps(model, example, count) for count, example in enumerate(examples, 1)]
     extra = _step(model, memory, state, torch.full((_SIZES[0][0],), START), torch.arange(_SIZES[0][0]))[2]
     outputs = ["log_next", *(f"{name}{AFTER}" for name in axis_names), *extra]
     yield GraphSpec("step", Traced(model, traced, partial(_step, model)), outputs, steps, axis_names)
     if "log_arrive" in extra:
-        rows = Traced(model, traced, lambda *given: model.log_rows(*given).log_prob)
+        rows = Traced(model, traced, model.log_rows)
         for example in steps:
             tokens, sentence = example.pop("tokens"), example.pop("sentence")
             more = torch.arange(len(tokens) + 1) % len(tokens)
@@ -119,22 +112,19 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
 
 
 def _step(model: Any, *given: Any) -> tuple[Tensor, Any, Example]:
-    """Log probabilities, next state, and by name what alignments and attention are found from."""
+    """Log probabilities, next state, and by name what alignments are found from."""
     if isinstance(model, Transducer):
         log_next, after, rows = model.aligning_step(*given)
-        return log_next, after, dict(zip(("log_arrive", "log_forward", "log_shift"), cast(Any, rows)[1:], strict=True))
-    if isinstance(model, Attention):
-        log_next, state, weights = model.attending_step(*given)
-        return log_next, state, {"attention": weights}
+        return log_next, after, dict(zip(("log_arrive", "log_forward", "log_read"), cast(Any, rows)[1:], strict=True))
     if not isinstance(model, Ensemble):
         return *model.step(*given), {}
     steps = [_step(member, *model.given_to(m, *given)) for m, member in enumerate(model.members)]
-    aligner, attender = model.first_of(Transducer), model.first_of(Attention)
-    extra = {name: each for m in (aligner, attender) if m is not None for name, each in steps[m][2].items()}
+    aligner = model.first_of(Transducer)
+    extra = {} if aligner is None else steps[aligner][2]
     return model.average([step[0] for step in steps]), tuple(step[1] for step in steps), extra
 
 
-def _axis_names(state: Any, select: Callable[[Any, Tensor], Any], prefix: str) -> dict[str, dict[int, str]]:
+def _axis_names(state: Any, prefix: str) -> dict[str, dict[int, str]]:
     """For each tensor of a state, the name of the axis of prefixes: the one that ``select`` changes."""
     selected = _named_tensors(select(state, torch.zeros(7, dtype=torch.long)), prefix)
     names = {}
@@ -183,24 +173,22 @@ def _named_tensors(tree: Any, prefix: str) -> Example:
 @torch.no_grad()
 def stream_graphs(model: nn.Module) -> Iterator[GraphSpec]:
     """The graphs of a transducer that reads the source token by token; none of other models."""
-    if not isinstance(model, Transducer) or model.attention is not None:
-        return
-    if not isinstance(model.encoder, SourceEncoder) or model.encoder.bidirectional:
+    if not isinstance(model, Transducer) or model.attention is not None or model.encoder.bidirectional:
         return
     features = [{"features": _tokens(N, F)} for N, _, F in _SIZES]
     opened = [(model.source_state(each["features"]), model.target_state(each["features"])) for each in features]
     names = [[*_named_tensors(state, side)] for state, side in zip(opened[0], (SOURCE, TARGET), strict=True)]
     opening = Traced(model, (), lambda ids: (model.source_state(ids), model.target_state(ids)))
     yield GraphSpec("open", opening, [*names[0], *names[1]], features)
-    functions = model.encode_step, partial(_decode_step, model)
+    functions = model.encode_step, model.decode_step
     for n, (name, side, function) in enumerate(zip(("read", "write"), (SOURCE, TARGET), functions, strict=True)):
         tokens = [{"tokens": _tokens(N, 1)[:, 0]} for N, _, _ in _SIZES]
         examples = [_named_tensors(states[n], side) | ids for states, ids in zip(opened, tokens, strict=True)]
         graph = Traced(model, opened[0][n : n + 1], lambda state, ids, function=function: function(ids, state))
-        axes = _axis_names(opened[0][n], SideState.select, side)
+        axes = _axis_names(opened[0][n], side)
         yield GraphSpec(name, graph, [*FACTORS, *(f"{name}{AFTER}" for name in names[n])], examples, axes)
     examples = [_cell_example(model, N) for N, _, _ in _SIZES]
-    yield GraphSpec("cell", Cell(model), ["log_emit", "log_shift", "log_probs"], examples)
+    yield GraphSpec("cell", Cell(model), ["log_emit", "log_read", "log_probs"], examples)
 
 
 class Cell(nn.Module):
@@ -227,12 +215,6 @@ class Cell(nn.Module):
 
 
 def _cell_example(model: Transducer, N: int) -> Example:
-    target, _ = _decode_step(model, _tokens(N, 1)[:, 0], model.target_state(_tokens(N, 1)))
+    target, _ = model.decode_step(_tokens(N, 1)[:, 0], model.target_state(_tokens(N, 1)))
     factors = {f"{side}_{name}": part for side in (SOURCE, TARGET) for name, part in zip(FACTORS, target, strict=True)}
     return factors | {"emit_bias": torch.zeros(N), "is_last": torch.arange(N) > 0, "copied": torch.arange(N) - 1}
-
-
-def _decode_step(model: Transducer, tokens: Tensor, state: SideState) -> tuple[CellFactors, SideState]:
-    """The target's contribution and state after one more token of each output."""
-    target, after = model.decode_prefix(tokens[:, None], state)
-    return CellFactors(target.logits[:, 0], target.transition[:, 0]), after

@@ -14,13 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from antiphon.api import Model, PredictOptions, load, load_planner
+from antiphon.api.model import Model, load
 from antiphon.device import choose_device
 from antiphon.exceptions import RunError
-from antiphon.runs.copies import run_digest
+from antiphon.recipe.kinds import KINDS
+from antiphon.runs.combined_runs import run_digest
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.frames import Columns, predict_frame
-from antiphon.torch_free.inputs import as_path, check_threads
+from antiphon.torch_free.inputs import PredictOptions, as_path, check_threads
+from antiphon.torch_free.prediction import cannot
 
 
 class Predictor:
@@ -28,8 +30,7 @@ class Predictor:
 
     ``source`` and ``features`` name the columns that are read; other columns are kept. With ``nbest`` above 1, or
     ``cover``, the columns ``nbest`` and ``nbest_probability`` hold lists. Options are those of ``Model.predict``. The
-    run must be at the same path on every machine. ``threads`` are those of
-    each process.
+    run must be at the same path on every machine. ``threads`` are those of each process.
     """
 
     def __init__(
@@ -50,8 +51,11 @@ class Predictor:
         self.run, self.device, self.threads = as_path("run", run).absolute(), device, threads
         self.columns = Columns(source, features, prefix)
         self.options = PredictOptions(beam, nbest, cover, align=False, allow_unknown_features=allow_unknown_features)
-        load_planner(self.run).check_can_predict()
-        self.digest = run_digest(RunFolder.open(self.run))
+        folder = RunFolder.open(self.run)
+        kind = KINDS[folder.recipe().model.kind]
+        if not kind.predicts:
+            raise cannot(kind.name, "predict", "a model that maps a source to a target")
+        self.digest = run_digest(folder)
 
     def __call__(self, batch: Any) -> Any:
         """The batch with the outputs; of an iterator of batches, an iterator."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, WriteAction
 
-from antiphon.api import load
+from antiphon.api.model import load
 from antiphon.torch_free.codec import Chars, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import Stream

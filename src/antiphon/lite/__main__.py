@@ -1,24 +1,15 @@
 """``python -m antiphon.lite FOLDER [FILE]``: the best output for every line of input."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
-from antiphon.exceptions import AntiphonError, InputError
 from antiphon.lite.model import load
-from antiphon.terminal import discard_output, printable
 from antiphon.torch_free.inputs import PredictOptions
+from antiphon.torch_free.programs import OneSentenceParser, exit_status
 from antiphon.torch_free.readers import numbered_lines
 from antiphon.torch_free.results import Lexicon
-
-
-class OneSentenceParser(ArgumentParser):
-    """A parser that answers wrong arguments with one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program with the sentence and status 2."""
-        self.exit(2, printable(f"antiphon.lite: {message}; {self.prog} --help says what is expected") + "\n")
 
 
 def main() -> int:
@@ -33,27 +24,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--allow-unknown-features", action="store_true", help="read features never seen as unknown")
     given = parser.parse_args()
-    sentence = ""
-    try:
-        predict(given)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except AntiphonError as error:
-        sentence = str(error)
-    except OSError as error:
-        discard_output()
-        if not isinstance(error, BrokenPipeError):
-            sentence = f"{error.filename or 'standard output'}: {str(error.strerror).lower()}, expected to write there"
-    if sentence:
-        print(printable(f"antiphon.lite: {sentence}"), file=sys.stderr)
-    return 2 if sentence else 0
+    return exit_status("antiphon.lite", partial(predict, given))
 
 
 def predict(given: Namespace) -> None:
     """Prints the predictions for every line of a file."""
-    if sys.stdout is None:
-        raise InputError("standard output: closed, expected to write there")
     model = load(given.folder)
     nbest, unknown = 1 if given.nbest is None else given.nbest, given.allow_unknown_features
     options = PredictOptions(given.beam, nbest, align=given.json, allow_unknown_features=unknown)

@@ -95,7 +95,6 @@ _SETTINGS: Mapping[str, Schema] = {
         "max_length_extra": _whole(1, 10**4),
         "length_normalisation": _number(0, 10),
         "length_bias": _number(-1000, 1000),
-        "replace_unknown": _FLAG,
     },
     "batch_size": _whole(1, 10**4),
     "rule_weight": _number(0, 1),

@@ -5,6 +5,7 @@ The interface of models is that of ``models/left_to_right.py``: ``start`` gives 
 of ``step`` that have an axis of prefixes, the rest is memory. ``export/network_graphs.py`` lists the graphs.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ TWIN = "twin_"
 """How the names of the graphs of a right-to-left twin begin."""
 _LOG_WEIGHT = "state_log_weight"
 """In the state of a transducer, the weight of every row for the next token."""
+_FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
+"""Where onnxruntime looks for weights outside of a graph, which no digest covers: nowhere."""
 _ABOVE_ROUNDING = 0.01
 """No log probability is as large, however it was rounded."""
 
@@ -72,9 +75,11 @@ class OnnxGraph:
         # Graphs were optimised when they were exported.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.enable_mem_pattern = False
+        options.add_session_config_entry(_FOLDER_OF_WEIGHTS, os.devnull)
         self._path = path
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            content = path.read_bytes()
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own classes have no common base
             raise self._refusal("read", error) from None
         self.inputs, self.outputs = (  # onnxruntime describes their types as tensor(float)
@@ -155,7 +160,7 @@ class GraphModel:
         self._start, self._step = (OnnxGraph(folder.path / name, threads) for name in (start, step))
         self._rows = OnnxGraph(folder.path / rows, threads) if folder.has(rows) else None
         self.copies_unknown = bool(folder.settings["network"]["copies_unknown"])
-        self.attends, self.aligns = "attention" in self._step.outputs, self._rows is not None
+        self.aligns = self._rows is not None
         self.knows_rows = _LOG_WEIGHT in self._step.axes
         self.select = self._step.select
         self._check(folder.codec)
@@ -169,11 +174,9 @@ class GraphModel:
         size = "W" if codec.copies_words and self.aligns else len(codec.target.vocab)
         outputs = {"log_next": tensor("float", "N", size)}
         self._width = size
-        if self.attends:
-            outputs["attention"] = tensor("float", "N", "I")
         if self._rows is not None:
             outputs |= {"log_arrive": tensor("double", "N", "I"), "log_forward": tensor("double", "N", "I")}
-            outputs |= {"log_shift": tensor("float", "N", "I")}
+            outputs |= {"log_read": tensor("float", "N", "I")}
             self._rows.check(known | {"parent": tensor("int64", "M")}, {"log_rows": tensor("double", "M", "I")})
         self._step.check(known, outputs)
 
@@ -213,15 +216,9 @@ class GraphModel:
         found = np.stack([self._checked(found)[sentence, token].astype(np.float64) for token, (found,) in steps], 1)
         return np.where(np.arange(found.shape[1]) < pairs.target_lengths[:, None], found, 0.0)
 
-    def attended_rows(self, pairs: PaddedPairs) -> Array:
-        """The source word with the largest attention weight for each target token; the end symbol if there is none."""
-        is_word = np.arange(pairs.source.shape[1]) < pairs.source_lengths[:, None] - 1
-        steps = self._forced(pairs, "attention")
-        return np.stack([np.where(is_word, attention, -1).argmax(1) for (attention,) in steps], 1)
-
     def best_rows(self, pairs: PaddedPairs) -> Array:
         """The input position of each target token on the best alignment of each pair; the last is that of its end."""
-        arrive, forward, reads = zip(*self._forced(pairs, "log_arrive", "log_forward", "log_shift"), strict=True)
+        arrive, forward, reads = zip(*self._forced(pairs, "log_arrive", "log_forward", "log_read"), strict=True)
         moves = []
         # The probability of having written a token in a row is that of reaching the row times that of the write.
         for log_forward, log_read, log_arrive in zip(forward, reads, [*arrive[1:], arrive[0]], strict=True):

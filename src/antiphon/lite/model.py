@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from antiphon.lite.folder import ExportedFolder
@@ -10,21 +10,31 @@ from antiphon.lite.graphs import TWIN, GraphModel
 from antiphon.lite.search import BeamSearch
 from antiphon.lite.streams import GRAPHS, LiteStreams, StreamGraphs
 from antiphon.torch_free.batch import PaddedPairs
-from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown, with_alignments, with_copies
+from antiphon.torch_free.hypothesis import (
+    BeamSettings,
+    Hypothesis,
+    OutputScorer,
+    best_of_both,
+    found_pairs,
+    have_unknown,
+    log_mean,
+    with_alignments,
+    with_candidates,
+)
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
 from antiphon.torch_free.prediction import CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
-from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
-from antiphon.torch_free.two_ways import Tokens, best_of_both, log_mean, with_both, with_candidates
+from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules, add_rules
 
-_SHIPPED = Path(__file__).parent / "shipped"
+SHIPPED = Path(__file__).parent / "shipped"
+"""The folder of the models that come with the package."""
 
 
 def shipped_models() -> list[str]:
     """The names of the models that come with the package."""
-    return sorted(path.name for path in _SHIPPED.iterdir() if path.is_dir())
+    return sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())
 
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
@@ -36,7 +46,7 @@ def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
     check_whole("threads", threads, least=1, most=MAX_THREADS)
     path = as_path("folder", folder)
     is_name = str(path) in shipped_models() and not path.exists()
-    exported = ExportedFolder(_SHIPPED / path if is_name else path)
+    exported = ExportedFolder(SHIPPED / path if is_name else path)
     is_rules = exported.settings["network"]["structure"] == "rules"
     return LiteRules(exported) if is_rules else LiteModel(exported, threads)
 
@@ -91,12 +101,10 @@ class LiteModel(ExportedModel):
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         found = self._searched(pairs, self.folder.beam_settings(beam=options.beam, nbest=options.max_outputs), prefix)
         if self.mixture is not None and not prefix:
-            found = self.mixture.add(partial(self._score_outputs, pairs), found, sources, options.max_outputs)
+            answers = self.mixture.answers(sources)
+            found = add_rules(self._scorer(pairs), found, answers, self.mixture.weight, options.max_outputs)
         if (options.align or have_unknown(found)) and self.network.aligns and any(found):
             found = with_alignments(found, self.network.best_rows(found_pairs(pairs, found)).tolist())
-        if self.network.attends and self.folder.settings["search"]["replace_unknown"] and have_unknown(found):
-            rows = self.network.attended_rows(found_pairs(pairs, found)).tolist()
-            found = with_copies(found, rows, len(self.codec.target.vocab))
         return found
 
     def _searched(self, pairs: PaddedPairs, settings: BeamSettings, prefix: Sequence[int]) -> list[list[Hypothesis]]:
@@ -105,24 +113,12 @@ class LiteModel(ExportedModel):
             return BeamSearch(self.network, pairs, settings, prefix).run()
         found = BeamSearch(self.network, pairs, with_candidates(settings)).run()
         mirrored = BeamSearch(self.twin, pairs.reversed(), with_candidates(settings)).run()
-        return best_of_both(found, mirrored, partial(self._forward, pairs), partial(self._backward, pairs), settings)
+        return best_of_both(found, mirrored, self._scorer(pairs), settings)
 
-    def _forward(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
-        """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
-        rows = self.network.token_log_probs(pairs.paired(sources, outputs)).tolist()
-        each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
-        return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
-
-    def _backward(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[float]:
-        """The log probabilities of the same by the twin."""
-        assert self.twin is not None
-        found: list[float] = self.twin.token_log_probs(pairs.paired(sources, outputs).reversed()).sum(1).tolist()
-        return found
-
-    def _score_outputs(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
-        """Each output as a hypothesis with the probability of the network, and of its twin if there is one."""
-        scored = self._forward(pairs, sources, outputs)
-        return scored if self.twin is None else with_both(scored, self._backward(pairs, sources, outputs))
+    def _scorer(self, pairs: PaddedPairs) -> OutputScorer[PaddedPairs]:
+        return OutputScorer(
+            pairs, self.network.token_log_probs, None if self.twin is None else self.twin.token_log_probs
+        )
 
     def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
         """What the network gives each pair of a batch, or the mean of it and its twin."""
@@ -155,9 +151,3 @@ class LiteModel(ExportedModel):
             settings = replace(settings, commit_margin=margin)
         policy, ids = POLICIES[options.get("policy", "beam")], self.codec.feature_ids(features)
         return StreamGroup(policy(network, settings, ids, options.get("emit_bias", 0.0)), self.codec, len(features))
-
-
-def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:
-    """A pair for each hypothesis: its source, and its tokens as the target."""
-    sources = [b for b, hypotheses in enumerate(found) for _ in hypotheses]
-    return pairs.paired(sources, [each.tokens for hypotheses in found for each in hypotheses])

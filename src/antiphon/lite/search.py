@@ -58,8 +58,7 @@ class BeamSearch:
         self.limits = settings.length_limits(pairs.source_lengths.astype(np.float32)).astype(np.float64)
         self.long_sources = pairs.source_lengths > LONG_SOURCE
         self.is_long = model.knows_rows and bool(self.long_sources.any())
-        writes_unknown = settings.replace_unknown or model.copies_unknown
-        self.specials = [UNKNOWN, END] if writes_unknown else [END]
+        self.specials = [UNKNOWN, END] if model.copies_unknown else [END]
         self.finished = np.zeros((self.B, settings.nbest, len(FINISHED_COLUMNS)))
         """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible."""
         self.finished[:, :, [SCORE, VALUE]] = IMPOSSIBLE

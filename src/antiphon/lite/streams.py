@@ -1,7 +1,6 @@
 """What online decoding computes with graphs: ``torch_free/stream_policies.py`` decides what is written."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from antiphon.lite.folder import ExportedFolder
 from antiphon.lite.graphs import FACTORS, IMPOSSIBLE, SOURCE, TARGET, Array, OnnxGraph, State, tensor
 from antiphon.lite.search import top_k
-from antiphon.torch_free.stream_beam import BeamRow, CellScores
+from antiphon.torch_free.stream_beam import Cells, CellScores
 from antiphon.torch_free.stream_policies import Forced
 from antiphon.torch_free.vocab import END, NOT_COPIED, START
 
@@ -40,7 +39,7 @@ class StreamGraphs:
         self.read.check(source | {"tokens": tokens}, factors)
         self.write.check(target | {"tokens": tokens}, factors)
         both = {f"{side}_{name}": each for side in (SOURCE, TARGET) for name, each in factors.items()}
-        moves = {"log_emit": tensor("float", "N"), "log_shift": tensor("float", "N"), "log_probs": factors["logits"]}
+        moves = {"log_emit": tensor("float", "N"), "log_read": tensor("float", "N"), "log_probs": factors["logits"]}
         self.cell.check(
             both | {"emit_bias": tensor("float", "N"), "is_last": tensor("bool", "N"), "copied": tokens}, moves
         )
@@ -97,23 +96,31 @@ class LiteStreams:
         """Moves these slots to the front, in place of all others."""
         self._slots = self.graphs.write.select(self._slots, np.array(slots))
 
-    def choose(
-        self, row: State, positions: list[int], streams: list[int], is_last: list[bool], forced: Forced
-    ) -> list[int | None]:
-        """The token that each stream writes next, in the cells at these positions; None if it reads or ends."""
-        index, last = np.array(streams), np.array(is_last)
-        log_emit, log_read, log_probs = self._cells(row, positions, streams, index, last, forced)
-        best = self._ids(log_probs.argmax(1)[:, None], index)[:, 0]
-        is_written = ((log_emit > log_read) | last) & (best != END)
+    def choose(self, row: State, cells: Cells, forced: Forced) -> list[int | None]:
+        """The token that is written in each cell; None where it reads or ends."""
+        scores = self.extend(row, cells, 1, forced)
+        best = scores.tokens[:, 0]
+        is_written = ((scores.log_emit > scores.log_read) | cells.is_last) & (best != END)
         return [token if written else None for token, written in zip(best.tolist(), is_written.tolist(), strict=True)]
 
-    def extend(self, row: State, column: BeamRow, width: int, forced: Forced) -> CellScores:
-        """What may be written after each output of a row's column, and whether it is."""
-        streams, is_last = column.streams[column.positions], column.is_last[column.positions]
-        log_emit, log_read, log_probs = self._cells(row, column.positions, column.nodes, streams, is_last, forced)
-        log_probs[column.is_full[:, None] & (np.arange(log_probs.shape[1]) != END)] = IMPOSSIBLE
+    def extend(self, row: State, cells: Cells, width: int, forced: Forced) -> CellScores:
+        """What may be written in cells of a row, and whether it is."""
+        streams = cells.streams
+        given = {"emit_bias": self.emit_bias[streams], "is_last": cells.is_last, "copied": self.copied[streams]}
+        for name in FACTORS:
+            given[f"{SOURCE}_{name}"] = row[name][cells.positions]
+            given[f"{TARGET}_{name}"] = self._slots[name][cells.slots]
+        found = self.graphs.cell(given)
+        log_probs = found["log_probs"]
+        for cell, token in forced:
+            log_prob = log_probs[cell, token]
+            log_probs[cell] = IMPOSSIBLE
+            log_probs[cell, token] = log_prob
+        log_probs[cells.is_full[:, None] & (np.arange(log_probs.shape[1]) != END)] = IMPOSSIBLE
         best, tokens = top_k(log_probs, min(width, log_probs.shape[1]))
-        return CellScores(log_emit, log_read, best, self._ids(tokens, streams))
+        if self.graphs.copies_words:  # the id of a copy is that of the word
+            tokens = np.where(tokens == self.graphs.size, self.copied[streams][:, None], tokens)
+        return CellScores(found["log_emit"], found["log_read"], best, tokens)
 
     def _fill(self, slots: Sequence[int], before: State, tokens: Array) -> None:
         """Fills slots with outputs after one more token; those of a range are new ones after all others."""
@@ -122,24 +129,3 @@ class LiteStreams:
             self._slots = self.graphs.write.join(self._slots, factors | after)
         else:
             self.graphs.write.put(self._slots, np.array(slots), factors | after)
-
-    def _cells(
-        self, row: State, positions: Any, slots: Sequence[int], streams: Array, is_last: Array, forced: Forced
-    ) -> tuple[Array, Array, Array]:
-        """Log probabilities in cells of these streams: of writing, of reading, and of the tokens allowed there."""
-        given = {"emit_bias": self.emit_bias[streams], "is_last": is_last, "copied": self.copied[streams]}
-        for name in FACTORS:
-            given |= {f"{SOURCE}_{name}": row[name][positions], f"{TARGET}_{name}": self._slots[name][slots]}
-        found = self.graphs.cell(given)
-        log_probs = found["log_probs"]
-        for cell, token in forced:
-            log_prob = log_probs[cell, token]
-            log_probs[cell] = IMPOSSIBLE
-            log_probs[cell, token] = log_prob
-        return found["log_emit"], found["log_shift"], log_probs
-
-    def _ids(self, tokens: Array, streams: Array) -> Array:
-        """The ids of tokens that each stream writes; that of a copy is the id of the word."""
-        if not self.graphs.copies_words:
-            return tokens
-        return np.where(tokens == self.graphs.size, self.copied[streams][:, None], tokens)

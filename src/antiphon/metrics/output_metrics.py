@@ -28,7 +28,7 @@ from rapidfuzz.distance import Levenshtein
 from antiphon.exceptions import InputError, how_to_install
 from antiphon.torch_free.codec import TextCodec
 
-LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
+LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "symbol_error_rate", "word_error_rate"})
 BLEU_ORDER = 4
 """Words of the longest n-grams that BLEU counts."""
 
@@ -160,9 +160,9 @@ def edit_distance(outputs: Outputs) -> RatioStats:
     return RatioStats.mean(_edits(outputs)[0].tolist(), 1.0, "levenshtein|tokens|mean per pair")
 
 
-def phoneme_error_rate(outputs: Outputs) -> RatioStats:
-    """Edits per hundred reference phonemes."""
-    return RatioStats(*_edits(outputs), 100.0, "levenshtein|edits / reference phonemes|percent")
+def symbol_error_rate(outputs: Outputs) -> RatioStats:
+    """Edits per hundred reference symbols, such as phonemes."""
+    return RatioStats(*_edits(outputs), 100.0, "levenshtein|edits / reference symbols|percent")
 
 
 def word_error_rate(outputs: Outputs) -> RatioStats:
@@ -256,7 +256,7 @@ COMPRESSION_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
 RATIO_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
     "accuracy": accuracy,
     "edit_distance": edit_distance,
-    "phoneme_error_rate": phoneme_error_rate,
+    "symbol_error_rate": symbol_error_rate,
     "word_error_rate": word_error_rate,
     **COMPRESSION_METRICS,
     **({name: rouge(name) for name in ("rouge1", "rouge2", "rougeL")} if find_spec("rouge_score") else {}),

@@ -16,14 +16,7 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.paths import IMPOSSIBLE
-from antiphon.models.left_to_right import (
-    RowBand,
-    copies_unknown,
-    reserve,
-    state_grows,
-    token_log_probs,
-    twin_of,
-)
+from antiphon.models.left_to_right import LeftToRight, token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 
@@ -39,7 +32,7 @@ class MemberIds(NamedTuple):
     features: Int[Tensor, " F"]
 
 
-class Ensemble(nn.Module):
+class Ensemble(LeftToRight):
     """Models with the same target tokens, whose ids may differ.
 
     ``ids[m]`` map the ids of the ensemble to those of member ``m``.
@@ -52,25 +45,21 @@ class Ensemble(nn.Module):
             for name, table in tables._asdict().items():
                 self.register_buffer(f"{name}_ids_{m}", table)
         self.mean = mean
+        self.copies_unknown = any(member.copies_unknown for member in self._models)
+        self.state_grows = any(member.state_grows for member in self._models)
+
+    @property
+    def _models(self) -> list[LeftToRight]:
+        return cast(list[LeftToRight], list(self.members))
 
     def start(self, batch: Batch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Memory and state of every member."""
-        started = [cast(Any, member).start(self._batch_of(m, batch)) for m, member in enumerate(self.members)]
+        started = [member.start(self._batch_of(m, batch)) for m, member in enumerate(self._models)]
         return tuple(memory for memory, _ in started), tuple(state for _, state in started)
-
-    @property
-    def copies_unknown(self) -> bool:
-        """Whether a member copies unknown tokens."""
-        return any(map(copies_unknown, self.members))
-
-    @property
-    def state_grows(self) -> bool:
-        """Whether the state of a member grows."""
-        return any(map(state_grows, self.members))
 
     def reserve(self, state: tuple[Any, ...], length: int) -> tuple[Any, ...]:
         """The states with room for prefixes of a length."""
-        return tuple(reserve(member, each, length) for member, each in zip(self.members, state, strict=True))
+        return tuple(member.reserve(each, length) for member, each in zip(self._models, state, strict=True))
 
     def member_of(self, kind: type[M], batch: Batch) -> tuple[M, Batch] | None:
         """The first member of a kind and the batch in its ids, or None; a member that copies goes first."""
@@ -79,8 +68,9 @@ class Ensemble(nn.Module):
 
     def first_of(self, kind: type[nn.Module]) -> int | None:
         """The index of that member."""
-        members = [m for m, member in enumerate(self.members) if isinstance(member, kind)]
-        return min(members, key=lambda m: not _copies(self.members[m]), default=None)
+        models = self._models
+        members = [m for m, member in enumerate(models) if isinstance(member, kind)]
+        return min(members, key=lambda m: not (models[m].copies_unknown or models[m].copies_words), default=None)
 
     def given_to(
         self, m: int, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], *rest: Any
@@ -97,7 +87,7 @@ class Ensemble(nn.Module):
     def _target_ids(self, m: int, tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Target ids of a member; copied words, and ``NOT_COPIED``, have the same ids in all members."""
         ids = self._ids("target", m)
-        if not getattr(self.members[m], "copies_words", False):
+        if not self._models[m].copies_words:
             return ids[copies_as_unknown(tokens, len(ids)).clamp(min=0)]
         return torch.where((tokens >= 0) & (tokens < len(ids)), ids[tokens.clamp(0, len(ids) - 1)], tokens)
 
@@ -106,7 +96,7 @@ class Ensemble(nn.Module):
     ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
         """Log probabilities of the token after these, and the states to continue from."""
         given = memory, state, tokens, sentence
-        steps = [cast(Any, member).step(*self.given_to(m, *given)) for m, member in enumerate(self.members)]
+        steps = [member.step(*self.given_to(m, *given)) for m, member in enumerate(self._models)]
         return self.average([log_next for log_next, _ in steps]), tuple(after for _, after in steps)
 
     def average(self, log_next: Sequence[Tensor]) -> Float[Tensor, "N V"]:
@@ -121,18 +111,10 @@ class Ensemble(nn.Module):
             return stacked.logsumexp(0) - math.log(len(stacked))
         return stacked.mean(0).log_softmax(1)
 
-    def select(self, state: tuple[Any, ...], index: Int[Tensor, " N"]) -> tuple[Any, ...]:
-        """The states of some hypotheses."""
-        return tuple(cast(Any, member).select(each, index) for member, each in zip(self.members, state, strict=True))
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
-        return self.log_prob(batch)
-
     @property
-    def reverse(self) -> "Ensemble | None":
+    def twin(self) -> "Ensemble | None":
         """The ensemble of the members' right-to-left twins, if each has one."""
-        twins = list(map(twin_of, self.members))
+        twins = [member.twin for member in self._models]
         if None in twins:
             return None
         ids = [MemberIds(*(self._ids(name, m) for name in MemberIds._fields)) for m in range(len(twins))]
@@ -140,7 +122,7 @@ class Ensemble(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair, token by token; with twins, the mean of both directions."""
-        forward, twin = token_log_probs(self, batch).sum(1), self.reverse
+        forward, twin = token_log_probs(self, batch).sum(1), self.twin
         if twin is None:
             return forward
         return torch.logaddexp(forward, token_log_probs(twin, batch.reversed()).sum(1)) - math.log(2)
@@ -152,20 +134,15 @@ class Ensemble(nn.Module):
         parent: Int[Tensor, " N"],
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> RowBand:
+    ) -> Float[Tensor, "N I"]:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
-        total: Any = 0.0
-        for m, member in enumerate(self.members):
-            if isinstance(member, Transducer):
-                band = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
-                after = memory[m].token_table.logits.shape[1] - band.stop_row
-                total = total + pad(band.log_prob.exp(), (band.first_row, after))
-        return RowBand(0, (total / total.sum(1, keepdim=True)).log())
+        given = [
+            (member, memory[m], state[m], self._target_ids(m, tokens))
+            for m, member in enumerate(self.members)
+            if isinstance(member, Transducer)
+        ]
+        rows = [member.log_rows(own, before, parent, ids, sentence) for member, own, before, ids in given]
+        return torch.stack(rows).logsumexp(0) - math.log(len(rows))
 
     def _ids(self, side: str, member: int) -> Tensor:
         return cast(Tensor, getattr(self, f"{side}_ids_{member}"))
-
-
-def _copies(member: nn.Module) -> bool:
-    """Whether a member copies tokens or words of the source."""
-    return copies_unknown(member) or bool(getattr(member, "copies_words", False))

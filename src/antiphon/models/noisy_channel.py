@@ -5,8 +5,6 @@
 Thesis: chapter 5. ``decode/noisy_channel.py`` scores unfinished outputs.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -17,12 +15,6 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import SPECIALS
-
-Reading = Literal["last", "anywhere"]
-"""How ``log p(x_1^i | y_1^j)`` of an unfinished output is read off the channel's lattice (``search.channel_prefix``).
-
-``last``: x_i is written at y_j; ``anywhere``: at y_j or before (``decode/channel_lattice.py``).
-"""
 
 
 class NoisyChannel(nn.Module):
@@ -50,7 +42,6 @@ class NoisyChannel(nn.Module):
         features_in_channel: Tensor | None = None,
         features_in_language_model: Tensor | None = None,
         weights: Weights,
-        reading: Reading = "last",
     ) -> None:
         super().__init__()
         self.direct, self.channel, self.language_model = direct, channel, language_model
@@ -59,7 +50,7 @@ class NoisyChannel(nn.Module):
         self.register_buffer("output_in_language_model", output_in_language_model)
         for name, ids in (("channel", features_in_channel), ("language_model", features_in_language_model)):
             self.register_buffer(f"features_in_{name}", torch.arange(len(SPECIALS)) if ids is None else ids)
-        self.weights, self.reading = weights, reading
+        self.weights = weights
 
     def forward(self, batch: Batch) -> Float[Tensor, " B"]:
         """The objective of each pair: every output is complete, and all alignments are summed."""

@@ -1,14 +1,17 @@
-"""Models made of LSTMs without a lattice: from one vector for the source, with attention to it, or without a source."""
+"""Models made of LSTMs without a lattice: from one vector for the source, with attention to it, or without a source.
+
+Their keyword arguments are those of ``LSTMSizes``.
+"""
 
 from abc import abstractmethod
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import TokenModel
+from antiphon.models.left_to_right import TokenModel, select
 from antiphon.nn.recurrent import (
     LSTM,
     Dropout,
@@ -18,20 +21,9 @@ from antiphon.nn.recurrent import (
     LSTMState,
     PrefixEncoder,
     SourceEncoder,
-    select_states,
     valid_positions,
     with_features,
 )
-
-
-class LSTMSettings(TypedDict):
-    """The keyword arguments that models made of LSTMs have in common."""
-
-    hidden_size: int
-    embedding_size: int
-    layers: int
-    dropout: float
-    forget_bias: float
 
 
 class LSTMDecoder(TokenModel):
@@ -62,10 +54,6 @@ class LSTMDecoder(TokenModel):
         states, state = self.decoder(tokens[:, None], state, None if memory is None else memory[sentence])
         return self.output(states[:, 0]).log_softmax(1), state
 
-    def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
-        """The states of some hypotheses."""
-        return select_states(state, index)
-
 
 class LanguageModel(LSTMDecoder):
     """p(y | features) token by token; sources are ignored, and the vector of the features is added to every token.
@@ -73,9 +61,7 @@ class LanguageModel(LSTMDecoder):
     Thesis: section 2.4. With features, one model replaces a model for each tag.
     """
 
-    def __init__(
-        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
-    ) -> None:
+    def __init__(self, source_size: int, target_size: int, feature_size: int = 0, **settings: Any) -> None:
         super().__init__()
         sizes = LSTMSizes(**settings)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
@@ -93,9 +79,7 @@ class EncoderDecoder(LSTMDecoder):
     Features are added to every token of the source. Thesis: section 2.5.1.
     """
 
-    def __init__(
-        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
-    ) -> None:
+    def __init__(self, source_size: int, target_size: int, feature_size: int = 0, **settings: Any) -> None:
         super().__init__()
         sizes = LSTMSizes(**settings)
         self.source_embedding = Embedding(source_size, sizes.embedding_size)
@@ -138,9 +122,7 @@ class Attention(TokenModel):
     Thesis: section 2.5.2.
     """
 
-    def __init__(
-        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
-    ) -> None:
+    def __init__(self, source_size: int, target_size: int, feature_size: int = 0, **settings: Any) -> None:
         super().__init__()
         sizes = LSTMSizes(**settings)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
@@ -180,20 +162,8 @@ class Attention(TokenModel):
         self, memory: AttentionMemory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState]:
         """Log probabilities of the token after these, and the state to continue from."""
-        log_next, state, _ = self.attending_step(memory, state, tokens, sentence)
-        return log_next, state
-
-    def attending_step(
-        self, memory: AttentionMemory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
-    ) -> tuple[Float[Tensor, "N V"], AttentionState, Float[Tensor, "N I"]]:
-        """The same as ``step``, and the attention weights of the next token."""
-        theirs = AttentionMemory(*(tensor.index_select(0, sentence) for tensor in memory))
-        features, state, weights = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
-        return self.output(features).log_softmax(1), state, weights
-
-    def select(self, state: AttentionState, index: Int[Tensor, " N"]) -> AttentionState:
-        """The states of some hypotheses."""
-        return AttentionState(*(tuple(layer.index_select(0, index) for layer in layers) for layers in state))
+        features, state, _ = self._advance(select(memory, sentence), self.dropout(self.embedding(tokens)), state)
+        return self.output(features).log_softmax(1), state
 
     def _teacher_forced(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
         """Logits and attention weights of every target token, given the target tokens before it."""

@@ -1,6 +1,6 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
-    h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
+    h_i               state of the source at position i, unidirectional or bidirectional
     s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i
     token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
@@ -10,33 +10,35 @@ What source and target contribute to a cell is computed by ``models/transducer_n
 both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
 ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the vocabulary has it or not (``nn/copying.py``).
 
+A right-to-left twin (``TwoWayTransducer``) reads and writes everything from the end; an output has the mean of what
+both give it. Its mistakes are others, since it knows the end of an output when it writes the beginning::
+
+    p(y | x) = ( p_forward(y | x) + p_backward(reverse(y) | reverse(x)) ) / 2
+
+Streams, alignments and samples are those of the left-to-right half, which is a plain transducer.
+
 Thesis: chapter 4. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
 """
 
-import math
-from typing import NamedTuple
+from math import log
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.device import is_traced, run_concurrently
+from antiphon.device import run_concurrently
 from antiphon.lattice import Moves, log_marginal
 from antiphon.lattice.paths import IMPOSSIBLE, forward_along, moves_of_cells
-from antiphon.models.left_to_right import RowBand
+from antiphon.models.left_to_right import select
 from antiphon.models.transducer_network import CellFactors, SideState, SourceContext, TransducerNetwork
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
-from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
-from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens, rows_from
+from antiphon.nn.factored_softmax import log_token_probabilities, smoothing_term
+from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.transition import TransitionTable
-from antiphon.torch_free.hypothesis import LONG_SOURCE
 from antiphon.torch_free.vocab import END, PAD
-
-_ROWS_AHEAD = 16
-"""Rows added to the band when probability reaches its last row; doubled until it does not."""
 
 
 class TransducerMemory(NamedTuple):
@@ -47,13 +49,11 @@ class TransducerMemory(NamedTuple):
     context: SourceContext | None
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
-    first_end: int
-    """No source ends before this row: the first in which one does, or 0 on a GPU, which saves a device sync."""
     copy_table: CopyTable | None
 
 
 class TransducerState(NamedTuple):
-    """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
+    """The state after each prefix: the decoder, and the weight of each row for the next token.
 
     ``log_weight(n, i) = log write(n, i) - log Z(i, n)``, where ``write`` is the probability, given the prefix, of
     writing next in row ``i``. Token ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``; where
@@ -61,34 +61,24 @@ class TransducerState(NamedTuple):
     """
 
     decoder: SideState
-    log_weight: Float[Tensor, "N R"]
-    first_row: int
+    log_weight: Float[Tensor, "N I"]
     output: Float[Tensor, "N K"]
-
-    @property
-    def rows(self) -> slice:
-        """The rows that have weights."""
-        return rows_from(self.first_row, self.log_weight.shape[1])
 
 
 class ForwardRows(NamedTuple):
-    """Log scores in rows of the column after each prefix, of which a kernel computes only the first.
+    """Log scores in every row of the column after each prefix, of which a kernel computes only the first.
 
     They are those of writing next in a row, of having written the last token there, of reaching it, and of reading.
     """
 
-    log_write: Float[Tensor, "N R"]
-    log_arrive: Float[Tensor, "N R"] | None = None
-    log_forward: Float[Tensor, "N R"] | None = None
-    log_read: Float[Tensor, "N R"] | None = None
+    log_write: Float[Tensor, "N I"]
+    log_arrive: Float[Tensor, "N I"] | None = None
+    log_forward: Float[Tensor, "N I"] | None = None
+    log_read: Float[Tensor, "N I"] | None = None
 
 
 class Transducer(TransducerNetwork):
     """p(y | x) as the sum over all monotone alignments."""
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
-        return self.log_prob(batch)
 
     def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair; in training, with label smoothing in every cell."""
@@ -136,13 +126,12 @@ class Transducer(TransducerNetwork):
             context,
             batch.source_lengths,
             factors.logits[torch.arange(B, device=last.device), last, END],
-            int(last.amin()) if last.device.type == "cpu" and not is_traced() else 0,
             CopyTable.of(self.copied_words(batch), self.target_size) if self.copies_words else None,
         )
-        log_weight = factors.logits.new_full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE, dtype=torch.float64)
+        log_weight = factors.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
         decoder = self.target_state(batch.features)
-        return memory, TransducerState(decoder, log_weight, 0, self._kept_output(decoder.hidden[-1]))
+        return memory, TransducerState(decoder, log_weight, self._kept_output(decoder.network.hidden[-1]))
 
     def step(
         self,
@@ -166,48 +155,32 @@ class Transducer(TransducerNetwork):
         self, memory: TransducerMemory, state: TransducerState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], TransducerState, ForwardRows]:
         """The same, and the scores of the rows, from which a best path can be found."""
-        context = None if memory.context is None else memory.context.select(sentence)
+        context = select(memory.context, sentence)
         states, decoder = self.read_prefix(tokens[:, None], state.decoder)
         output = self.attend(states, context)
         factors = self.target_factors(output)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
-        first_row, rows = self._forward_rows(memory, state, tokens, units, sentence)
-        found = next_tokens(memory.token_table, first_row, logits, sentence, rows.log_write)
-        after = TransducerState(decoder, rows.log_write - found.log_z, first_row, self._kept_output(output[:, 0]))
+        rows = self._forward_rows(memory, state, tokens, units, sentence)
+        found = next_tokens(memory.token_table, logits, sentence, rows.log_write)
+        after = TransducerState(decoder, rows.log_write - found.log_z, self._kept_output(output[:, 0]))
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         if memory.copy_table is None:
             return found.log_prob, after, rows
-        log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + logits[:, self.target_size, None]
+        log_copy = after.log_weight + self._copy_logits(memory, sentence) + logits[:, self.target_size, None]
         tokens_only = found.log_prob[:, : self.target_size]
-        return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after, rows
+        return memory.copy_table.add_copies(tokens_only, log_copy, sentence), after, rows
 
     def _kept_output(self, output: Float[Tensor, "N H"]) -> Float[Tensor, "N K"]:
         """What is kept of the states that target logits are computed from: nothing if words are not copied."""
         return output if self.copies_words else output[:, :0]
 
-    def _copy_logits(
-        self, memory: TransducerMemory, state: TransducerState, sentence: Int[Tensor, " N"]
-    ) -> Float[Tensor, "N R"]:
-        """The source's part of the logit of copying in the rows of the band."""
-        return memory.token_table.logits[:, :, self.target_size][:, state.rows][sentence]
-
-    def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
-        """The states of some prefixes."""
-        log_weight, output = (part.index_select(0, index) for part in (state.log_weight, state.output))
-        return TransducerState(state.decoder.select(index), log_weight, state.first_row, output)
-
-    def is_long(self, memory: TransducerMemory) -> bool:
-        """Whether decoding is limited to a band of rows; shapes then depend on the data."""
-        logits = memory.token_table.logits
-        return logits.shape[1] > LONG_SOURCE and not has_kernel(logits)
-
-    def long_sources(self, memory: TransducerMemory) -> Bool[Tensor, " B"]:
-        """Which sources alone would limit decoding to a band of rows."""
-        return memory.lengths > LONG_SOURCE
+    def _copy_logits(self, memory: TransducerMemory, sentence: Int[Tensor, " N"]) -> Float[Tensor, "N I"]:
+        """The source's part of the logit of copying in every row."""
+        return memory.token_table.logits[:, :, self.target_size][sentence]
 
     def next_rows(self, state: TransducerState) -> Int[Tensor, " N"]:
         """The row in which each prefix will most probably write next."""
-        return state.first_row + state.log_weight.argmax(1)
+        return state.log_weight.argmax(1)
 
     def log_rows(
         self,
@@ -216,19 +189,19 @@ class Transducer(TransducerNetwork):
         parent: Int[Tensor, " N"] | slice,
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> RowBand:
+    ) -> Float[Tensor, "N I"]:
         """``log arrive(i)`` after one more token of each parent."""
         log_weight = state.log_weight[parent]
         known = tokens if memory.copy_table is None else copies_as_unknown(tokens, self.target_size)
-        log_written = log_weight + memory.token_table.logits_of(known, state.rows, sentence)
+        log_written = log_weight + memory.token_table.logits_of(known, sentence)
         if memory.copy_table is not None:
-            copy_logits = self._copy_logits(memory, state, sentence)
-            is_copy = memory.copy_table.copied[:, state.rows][sentence] == tokens[:, None]
+            copy_logits = self._copy_logits(memory, sentence)
+            is_copy = memory.copy_table.copied[sentence] == tokens[:, None]
             log_odds = self._log_odds_of_copying(state.output[parent], known)
             log_copied = (log_weight + copy_logits + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
             only_copied = (tokens >= self.target_size)[:, None]
             log_written = torch.logaddexp(log_written.masked_fill(only_copied, IMPOSSIBLE), log_copied)
-        return RowBand(state.first_row, log_written.log_softmax(1))
+        return log_written.log_softmax(1)
 
     def _log_odds_of_copying(self, output: Float[Tensor, "N H"], tokens: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         """``C[n, copy] - C[n, y]``: the target's part of copying instead of writing a token."""
@@ -243,8 +216,11 @@ class Transducer(TransducerNetwork):
         tokens: Int[Tensor, " N"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, ForwardRows]:
-        """The first row after these tokens, and the scores of rows from it on; of short sources of all rows."""
+    ) -> ForwardRows:
+        """The scores of all rows after these tokens.
+
+        forward(i) = sum over r <= i of arrive(r) * product of read(r..i-1),  write(i) = forward(i) * emit(i)
+        """
         kernel_suffices = memory.copy_table is None and not memory.transition.is_exponential
         if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.nn import next_tokens_triton
@@ -252,59 +228,10 @@ class Transducer(TransducerNetwork):
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
             log_write = next_tokens_triton.log_write(*given, final_write_forced=self.final_write_forced, padding=PAD)
-            return 0, ForwardRows(log_write)
-        arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
-        if not self.is_long(memory):
-            return 0, self._log_forward(memory, arrive, units, sentence)
-        return self._forward_band(memory, arrive, units, sentence)
-
-    def _forward_band(
-        self,
-        memory: TransducerMemory,
-        arrive: RowBand,
-        units: Float[Tensor, "N T"],
-        sentence: Int[Tensor, " N"],
-    ) -> tuple[int, ForwardRows]:
-        """The same for long sources, given ``log arrive(i)`` in the band of the step before.
-
-        The band grows until a negligible share of the probability reaches its last row; a wide one then loses the rows
-        at its ends that have a negligible share.
-        """
-        negligible = _log_negligible(units.dtype)
-        I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
-        while True:
-            rows = self._log_forward(memory, arrive, units, sentence)
-            assert rows.log_forward is not None
-            if arrive.stop_row >= I or rows.log_forward[:, -1].amax() < negligible:
-                break
-            grown = pad(arrive.log_prob, (0, min(ahead, I - arrive.stop_row)), value=IMPOSSIBLE)
-            arrive = RowBand(arrive.first_row, grown)
-            ahead *= 2
-        if rows.log_write.shape[1] <= LONG_SOURCE:
-            return arrive.first_row, rows
-        has_mass = (rows.log_write > negligible).any(0).nonzero()[:, 0]
-        first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return arrive.first_row + first, ForwardRows(rows.log_write[:, first:stop])
-
-    def _log_forward(
-        self,
-        memory: TransducerMemory,
-        arrive: RowBand,
-        units: Float[Tensor, "N T"],
-        sentence: Int[Tensor, " N"],
-    ) -> ForwardRows:
-        """The scores of the rows of a band.
-
-        forward(i) = sum over r <= i of arrive(r) * product of read(r..i-1),  write(i) = forward(i) * emit(i)
-        """
-        (first_row, log_arrive), stop = arrive, arrive.stop_row
-        rows = rows_from(first_row, log_arrive.shape[1])
-        log_odds = self.transition.log_odds_by_sentence(memory.transition, rows, units, sentence)
-        if stop <= memory.first_end:
-            log_read = logsigmoid(-log_odds).double()
-            log_forward = forward_along(log_arrive, log_read)
-            return ForwardRows(log_forward + logsigmoid(log_odds), log_arrive, log_forward, log_read)
-        rows_left = memory.lengths[sentence, None] - 1 - torch.arange(first_row, stop, device=units.device)
+            return ForwardRows(log_write)
+        log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
+        log_odds = self.transition.log_odds_by_sentence(memory.transition, units, sentence)
+        rows_left = memory.lengths[sentence, None] - 1 - torch.arange(log_odds.shape[1], device=units.device)
         log_emit, log_read = self.split_odds(log_odds, rows_left == 0)
         log_forward = forward_along(log_arrive, log_read.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
         return ForwardRows(log_forward + log_emit, log_arrive, log_forward, log_read)
@@ -317,15 +244,24 @@ class Transducer(TransducerNetwork):
         sentence: Int[Tensor, " N"],
     ) -> Float[Tensor, " N"]:
         """Log probability of the end symbol, which can be written only in the last row."""
-        R = state.log_weight.shape[1]
-        if state.first_row + R <= memory.first_end:
-            return torch.full_like(state.log_weight[:, 0], IMPOSSIBLE)
-        column = memory.lengths[sentence] - 1 - state.first_row
-        log_weight = state.log_weight.gather(1, column.clamp(0, R - 1)[:, None])[:, 0]
-        log_end = log_weight + memory.end_logits[sentence] + logits[:, END]
-        return log_end.masked_fill((column < 0) | (column >= R), IMPOSSIBLE)
+        log_weight = state.log_weight.gather(1, memory.lengths[sentence, None] - 1)[:, 0]
+        return log_weight + memory.end_logits[sentence] + logits[:, END]
 
 
-def _log_negligible(dtype: torch.dtype) -> float:
-    """Log of the share of a prefix's probability below which a row is dropped from the band."""
-    return 2 * math.log(torch.finfo(dtype).eps)
+class TwoWayTransducer(Transducer):
+    """The left-to-right transducer, with ``reverse`` as its twin."""
+
+    def __init__(self, source_size: int, target_size: int, feature_size: int = 0, **settings: Any) -> None:
+        super().__init__(source_size, target_size, feature_size, **settings)
+        self.reverse = Transducer(source_size, target_size, feature_size, **settings)
+
+    @property
+    def twin(self) -> Transducer:
+        """The right-to-left half."""
+        return self.reverse
+
+    def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair; in training the mean of both logs, a lower bound, so that both learn it."""
+        forward = super().log_prob(batch, label_smoothing)
+        backward = self.reverse.log_prob(batch.reversed(), label_smoothing)
+        return (forward + backward) / 2 if self.training else torch.logaddexp(forward, backward) - log(2)

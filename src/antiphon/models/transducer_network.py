@@ -1,6 +1,6 @@
 """The network of a transducer: what source and target contribute to every cell of the lattice.
 
-    h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
+    h_i               state of the source at position i, unidirectional or bidirectional
     s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``SourceAttention``)
     logits            W_h h_i and W_s s_j + b, which are added in cell (i, j)
     transition        T_h h_i and T_s s_j + c, likewise
@@ -10,7 +10,8 @@ With a tied output ``W_s`` is also the table of target embeddings, and ``W_h = W
 If there are features, their vector is added to the embedding of every token of both sides.
 """
 
-from typing import Literal, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +21,7 @@ from torch.nn.functional import linear, pad
 from antiphon.data.batch import Batch
 from antiphon.device import kernels_can_run
 from antiphon.lattice.paths import split_odds
+from antiphon.models.left_to_right import LeftToRight
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import (
     Dropout,
@@ -30,7 +32,6 @@ from antiphon.nn.recurrent import (
     SourceEncoder,
     valid_positions,
 )
-from antiphon.nn.transformer_layers import AttentionCache, LayerSizes, TransformerEncoder
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.torch_free.vocab import NOT_COPIED
 
@@ -43,70 +44,10 @@ class CellFactors(NamedTuple):
 
 
 class SideState(NamedTuple):
-    """One side after some tokens: its LSTM, and the vector of its features, if any."""
+    """One side after some tokens: the state of its LSTM, and the vector of its features, if any."""
 
-    hidden: Float[Tensor, "L N H"]
-    cell: Float[Tensor, "L N H"]
+    network: LSTMState
     features: Float[Tensor, "N E"] | None
-
-    def select(self, index: Int[Tensor, " M"]) -> "SideState":
-        """The states of some sequences."""
-        hidden, cell = (part.index_select(1, index) for part in self[:2])
-        return SideState(hidden, cell, _select(self.features, index))
-
-    def join(self, others: "SideState") -> "SideState":
-        """The states of these sequences and of others."""
-        hidden, cell = (torch.cat([part, other], 1) for part, other in ((self[0], others[0]), (self[1], others[1])))
-        return SideState(hidden, cell, _join(self.features, others.features))
-
-    def put(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
-        """The same with the states of some sequences replaced in place; their features stay as they are."""
-        self.hidden[:, index], self.cell[:, index] = part.hidden, part.cell
-        return self
-
-    def replace(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
-        """The same with the states of some sequences and their features replaced: other sequences begin there."""
-        _replace_features(self.features, index, part.features)
-        return self.put(index, part)
-
-
-class CausalState(NamedTuple):
-    """A source after some tokens that a causal transformer has read, as ``SideState`` is for an LSTM."""
-
-    cache: AttentionCache
-    features: Float[Tensor, "N E"] | None
-
-    def select(self, index: Int[Tensor, " M"]) -> "CausalState":
-        """The states of some sequences."""
-        return CausalState(self.cache.select(index), _select(self.features, index))
-
-    def join(self, others: "CausalState") -> "CausalState":
-        """The states of these sequences and of others."""
-        return CausalState(self.cache.join(others.cache), _join(self.features, others.features))
-
-    def put(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
-        """The same with the states of some sequences replaced; their features stay as they are."""
-        return self._replace(cache=self.cache.put(index, part.cache))
-
-    def replace(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
-        """The same with the states of some sequences and their features replaced: other sequences begin there."""
-        _replace_features(self.features, index, part.features)
-        return self.put(index, part)
-
-
-def _select(features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"]) -> Float[Tensor, "M E"] | None:
-    return None if features is None else features.index_select(0, index)
-
-
-def _replace_features(
-    features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"] | slice, part: Float[Tensor, "M E"] | None
-) -> None:
-    if features is not None and part is not None:
-        features[index] = part
-
-
-def _join(one: Float[Tensor, "N E"] | None, other: Float[Tensor, "M E"] | None) -> Float[Tensor, "NM E"] | None:
-    return None if one is None or other is None else torch.cat([one, other])
 
 
 _UNIT = 8
@@ -134,10 +75,6 @@ class SourceContext(NamedTuple):
 
     states: Float[Tensor, "N I S"]
     valid: Bool[Tensor, "N I"]
-
-    def select(self, index: Int[Tensor, " M"]) -> "SourceContext":
-        """The sources of some prefixes."""
-        return SourceContext(self.states.index_select(0, index), self.valid.index_select(0, index))
 
 
 class SourceAttention(nn.Module):
@@ -170,113 +107,77 @@ class SourceAttention(nn.Module):
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed."""
 
-SourceState = SideState | CausalState
-"""The source side of a unidirectional transducer after some tokens, read by an LSTM or by a transformer."""
+
+@dataclass(frozen=True, kw_only=True)
+class TransducerSettings(LSTMSizes):
+    """The layers of a transducer.
+
+    With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
+    """
+
+    encoder: Literal["unidirectional", "bidirectional"]
+    transition: Literal["geometric", "neural"]
+    final_write: Literal["learned", "forced"]
+    context: Literal["none", "attention"]
+    copy_words: bool
+    copy_unknown: bool
+    tie_output: bool
+    write_probability: float = 0.5
 
 
-class TransducerNetwork(nn.Module):
-    """Encoder, decoder, token logits and transition of a transducer."""
+class TransducerNetwork(LeftToRight):
+    """Encoder, decoder, token logits and transition of a transducer; keyword arguments are ``TransducerSettings``."""
 
-    def __init__(
-        self,
-        source_size: int,
-        target_size: int,
-        feature_size: int = 0,
-        *,
-        encoder: Literal["unidirectional", "bidirectional"],
-        encoder_network: Literal["lstm", "transformer"],
-        encoder_layers: int,
-        encoder_heads: int,
-        encoder_feedforward_size: int,
-        transition: Literal["geometric", "neural"],
-        final_write: Literal["learned", "forced"],
-        context: Literal["none", "attention"],
-        copy_words: bool,
-        copy_unknown: bool,
-        tie_output: bool,
-        hidden_size: int,
-        embedding_size: int,
-        layers: int,
-        dropout: float,
-        forget_bias: float,
-        write_probability: float = 0.5,
-    ) -> None:
-        """``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are of a transformer as encoder.
-        With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
-        """
+    def __init__(self, source_size: int, target_size: int, feature_size: int = 0, **settings: Any) -> None:
         super().__init__()
-        sizes = LSTMSizes(embedding_size, hidden_size, layers, dropout, forget_bias)
-        is_bidirectional = encoder == "bidirectional"
-        layer_sizes = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout)
-        self.encoder: SourceEncoder | TransformerEncoder = (
-            TransformerEncoder(source_size, layer_sizes, encoder_layers, bidirectional=is_bidirectional)
-            if encoder_network == "transformer"
-            else SourceEncoder(source_size, sizes, bidirectional=is_bidirectional)
-        )
-        self.decoder = PrefixEncoder(None if tie_output else target_size, sizes)
+        given = TransducerSettings(**settings)
+        hidden_size = given.hidden_size
+        self.encoder = SourceEncoder(source_size, given, bidirectional=given.encoder == "bidirectional")
+        self.decoder = PrefixEncoder(None if given.tie_output else target_size, given)
         self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
-        self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        source_width = self.encoder.output_size
-        self.attention = SourceAttention(hidden_size, source_width, dropout) if context == "attention" else None
-        self.target_size, self.copies_words = target_size, copy_words
-        self.copies_unknown = copy_unknown and not copy_words
-        """Whether an unknown token in the output stands for the source token at its position."""
-        classes = target_size + 1 if copy_words else target_size  # the last is *copy* (``nn/copying.py``)
-        self.source_logits = None if tie_output else TokenLogits(source_width, classes, bias=False)
-        self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
+        self.target_features = FeatureEmbedding(feature_size, given.embedding_size) if feature_size else None
+        width = self.encoder.output_size
+        self.attention = SourceAttention(hidden_size, width, given.dropout) if given.context == "attention" else None
+        self.target_size, self.copies_words = target_size, given.copy_words
+        self.copies_unknown = given.copy_unknown and not given.copy_words
+        classes = target_size + 1 if given.copy_words else target_size  # the last is *copy* (``nn/copying.py``)
+        self.source_logits = None if given.tie_output else TokenLogits(width, classes, bias=False)
+        self.source_projection = nn.Linear(width, hidden_size, bias=False) if given.tie_output else None
         self.target_logits = TokenLogits(hidden_size, classes)
-        if tie_output:
+        if given.tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
-        self.final_write_forced = final_write == "forced"
-        self.transition: NeuralTransition | GeometricTransition = (
-            NeuralTransition(source_width, hidden_size, units=hidden_size)
-            if transition == "neural"
-            else GeometricTransition(write_probability)
+        self.final_write_forced = given.final_write == "forced"
+        self.transition = (
+            NeuralTransition(width, hidden_size, units=hidden_size)
+            if given.transition == "neural"
+            else GeometricTransition(given.write_probability)
         )
 
     def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
         """The target id of every source token that can be copied; none can in a batch without the column ``copied``."""
         return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
 
-    def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
-        """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
-        vectors = self.source_feature_vectors(features)
-        if isinstance(self.encoder, TransformerEncoder):
-            return CausalState(self.encoder.initial_cache(features.shape[0], room), vectors)
-        return SideState(*self.encoder.initial_state(features.shape[0]), vectors)
+    def source_state(self, features: Int[Tensor, "N F"]) -> SideState:
+        """The source side before its first token."""
+        return SideState(self.encoder.initial_state(features.shape[0]), _vectors(self.source_features, features))
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
-        vectors = self.target_feature_vectors(features)
-        return SideState(*self.decoder.initial_state(features.shape[0]), vectors)
-
-    def source_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
-        """The vector that the features of each pair add to its source tokens; None if the model reads no features."""
-        return None if self.source_features is None else self.source_features(features)
-
-    def target_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
-        """The vector that the features of each pair add to its target tokens; None if the model reads no features."""
-        return None if self.target_features is None else self.target_features(features)
+        return SideState(self.decoder.initial_state(features.shape[0]), _vectors(self.target_features, features))
 
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
-        states = self.encoder(batch.source, batch.source_lengths, self.source_feature_vectors(batch.features))
+        features = _vectors(self.source_features, batch.features)
+        states = self.encoder(batch.source, batch.source_lengths, features)
         factors = self.source_factors(states)
         if self.attention is None:
             return factors, None
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
-    def encode_step(self, tokens: Int[Tensor, " N"], state: SourceState) -> tuple[CellFactors, SourceState]:
+    def encode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
         """The contribution of one more source token, and the state to continue from; for unidirectional encoders."""
-        after: SourceState
-        if isinstance(state, CausalState):
-            states, cache = cast(TransformerEncoder, self.encoder).step(tokens, state.cache, state.features)
-            after = CausalState(cache, state.features)
-        else:
-            before = state.hidden, state.cell
-            states, (hidden, cell) = cast(SourceEncoder, self.encoder).step(tokens, before, state.features)
-            after = SideState(hidden, cell, state.features)
-        return self.source_factors(states), after
+        states, after = self.encoder.step(tokens, state.network, state.features)
+        return self.source_factors(states), SideState(after, state.features)
 
     def decode_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
@@ -288,19 +189,17 @@ class TransducerNetwork(nn.Module):
         states, after = self.read_prefix(prefix, state)
         return self.target_factors(self.attend(states, context)), after
 
+    def decode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
+        """The contribution of one more target token, and the state to continue from, without attention."""
+        target, after = self.decode_prefix(tokens[:, None], state)
+        return CellFactors(target.logits[:, 0], target.transition[:, 0]), after
+
     def read_prefix(self, prefix: Int[Tensor, "N J"], state: SideState) -> tuple[Float[Tensor, "N J H"], SideState]:
         """The decoder's state after each token of the prefix, and the state to continue from."""
         known = copies_as_unknown(prefix, self.target_size) if self.copies_words else prefix
-        states, (hidden, cell) = self.decode_tokens(known, (state.hidden, state.cell), state.features)
-        return states, SideState(hidden, cell, state.features)
-
-    def decode_tokens(
-        self, tokens: Int[Tensor, "N J"], state: LSTMState, features: Float[Tensor, "N E"] | None
-    ) -> tuple[Float[Tensor, "N J H"], LSTMState]:
-        """The decoder's state after each token, and the state to continue from."""
         table = self.target_logits.weight if self.decoder.embedding is None else None
-        states, after = self.decoder(tokens, state, features, table)
-        return states, after
+        states, after = self.decoder(known, state.network, state.features, table)
+        return states, SideState(after, state.features)
 
     def attend(self, states: Float[Tensor, "N J H"], context: SourceContext | None) -> Float[Tensor, "N J H"]:
         """The states of the target after attention to the source, if there is any."""
@@ -331,3 +230,8 @@ class TransducerNetwork(nn.Module):
         at_once = target.shape[1] if torch.is_grad_enabled() else elements // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
         return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
+
+
+def _vectors(table: FeatureEmbedding | None, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+    """The vector that the features of each pair add to its tokens; None if the model reads no features."""
+    return None if table is None else table(features)

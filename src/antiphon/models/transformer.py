@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import TokenModel
+from antiphon.models.left_to_right import TokenModel, select
 from antiphon.nn.recurrent import Dropout, FeatureEmbedding, valid_positions
 from antiphon.nn.transformer_layers import (
     AttentionCache,
@@ -26,7 +26,6 @@ from antiphon.nn.transformer_layers import (
     KeysValues,
     LayerSizes,
     at_positions,
-    encode_positions,
     token_vectors,
 )
 
@@ -37,12 +36,6 @@ class TransformerMemory(NamedTuple):
     layers: tuple[KeysValues, ...]
     valid: Bool[Tensor, "N 1 1 I"]
     features: Float[Tensor, "N H"] | None
-
-    def select(self, index: Int[Tensor, " M"]) -> "TransformerMemory":
-        """The memory of some sources."""
-        features = None if self.features is None else self.features.index_select(0, index)
-        layers = tuple(layer.select(index) for layer in self.layers)
-        return TransformerMemory(layers, self.valid.index_select(0, index), features)
 
 
 class Transformer(TokenModel):
@@ -107,17 +100,13 @@ class Transformer(TokenModel):
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N V"], AttentionCache]:
         """Log probabilities of the token after these, and the state to continue from."""
-        sources, state, kept = memory.select(sentence), state.with_room(state.longest + 1), []
+        sources, state, kept = select(memory, sentence), state.with_room(state.longest + 1), []
         states = self._embed_target(tokens[:, None], state.lengths[:, None], sources.features)
         position = state.next_position()
         for layer, source, before in zip(self.decoder, sources.layers, state.layers, strict=True):
             states, keys_values = layer(states, source, sources.valid, (before, position))
             kept.append(keys_values)
         return self.output(self.decoder_norm(states[:, 0])).log_softmax(1), state.advanced(kept)
-
-    def select(self, state: AttentionCache, index: Int[Tensor, " N"]) -> AttentionCache:
-        """The states of some hypotheses."""
-        return state.select(index)
 
     def reserve(self, state: AttentionCache, length: int) -> AttentionCache:
         """The state with room for prefixes of a length, so that it does not grow."""
@@ -127,8 +116,10 @@ class Transformer(TokenModel):
         features = self.feature_vectors(batch)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])[:, None, None]
         positions = torch.arange(batch.source.shape[1], device=batch.source.device)
-        embedded = self.dropout(at_positions(self.source_embedding(batch.source), features, positions))
-        states = encode_positions(embedded, valid, self.encoder, self.encoder_norm)
+        states = self.dropout(at_positions(self.source_embedding(batch.source), features, positions))
+        for encoder in self.encoder:
+            states = encoder(states, valid)
+        states = self.encoder_norm(states)
         layers = (cast(DecoderLayer, layer).multihead_attn.keys_values(states) for layer in self.decoder)
         return TransformerMemory(tuple(layers), valid, features)
 

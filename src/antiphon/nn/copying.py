@@ -69,18 +69,15 @@ class CopyTable(NamedTuple):
     def add_copies(
         self,
         log_prob: Float[Tensor, "N V"],
-        log_copy: Float[Tensor, "N R"],
-        first_row: int,
+        log_copy: Float[Tensor, "N I"],
         sentence: Int[Tensor, " N"],
     ) -> Float[Tensor, "N W"]:
         """``log P(y) = log(token(y) + sum of copy(i) over rows i with x_i = y)`` of all tokens and words.
 
-        ``log_prob`` is ``log token(y)``, and ``log_copy`` is ``log copy(i)`` of ``R`` rows from ``first_row`` on.
+        ``log_prob`` is ``log token(y)``, and ``log_copy`` is ``log copy(i)``.
         """
-        rows = slice(first_row, first_row + log_copy.shape[1])
-        copy = log_copy.exp().masked_fill((self.copied[:, rows] == NOT_COPIED)[sentence], 0.0)
-        by_word = copy.new_zeros(copy.shape[0], self.copied.shape[1])
-        by_word.scatter_add_(1, self.first_position[:, rows][sentence], copy)
+        copy = log_copy.exp().masked_fill((self.copied == NOT_COPIED)[sentence], 0.0)
+        by_word = torch.zeros_like(copy).scatter_add_(1, self.first_position[sentence], copy)
         column = self.column[sentence]
         of_all = torch.cat([log_prob, log_prob.new_full(column.shape, IMPOSSIBLE)], 1)
         mixed = torch.logaddexp(of_all.gather(1, column).to(by_word.dtype), by_word.log())

@@ -84,31 +84,20 @@ def _at_least_single(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-class _Factors(NamedTuple):
-    exp_source: Float[Tensor, "B I V"]
-    exp_target: Float[Tensor, "B J V"]
-    z: Float[Tensor, "B I J"]
-    log_z: Float[Tensor, "B I J"]
-    underflow: Bool[Tensor, "B I J"]
-
-
 class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor, copies: CellCopies | None
     ) -> Tensor:
-        factors = _factor(source_logits, target_logits)
-        ctx.save_for_backward(
-            source_logits,
-            target_logits,
-            targets,
-            factors.exp_source,
-            factors.exp_target,
-            factors.z,
-            factors.log_z,
-            factors.underflow,
-        )
-        result, ctx.copied = read_tokens(source_logits, target_logits, targets, factors.log_z, copies)
+        source, target = Exponentials.of(source_logits), Exponentials.of(target_logits)
+        z = torch.bmm(source.exp, target.exp.mT)
+        underflow = underflows(z, source_logits.shape[2])
+        log_z = z.log() + source.peak + target.peak.mT
+        for cells in cell_blocks(underflow, source_logits.shape[2]):
+            b, i, j = cells
+            log_z[cells] = torch.logsumexp(source_logits[b, i] + target_logits[b, j], 1)
+        ctx.save_for_backward(source_logits, target_logits, targets, source.exp, target.exp, z, log_z, underflow)
+        result, ctx.copied = read_tokens(source_logits, target_logits, targets, log_z, copies)
         return result
 
     @staticmethod
@@ -184,21 +173,15 @@ def _add_at_tokens(
     for_target.scatter_add_(2, targets[:, :, None], at_token.sum(1)[:, :, None])
 
 
-def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
-    source, target = Exponentials.of(source_logits), Exponentials.of(target_logits)
-    z = torch.bmm(source.exp, target.exp.mT)
-    underflow = underflows(z, source_logits.shape[2])
-    log_z = z.log() + source.peak + target.peak.mT
-    for cells in cell_blocks(underflow, source_logits.shape[2]):
-        b, i, j = cells
-        log_z[cells] = torch.logsumexp(source_logits[b, i] + target_logits[b, j], 1)
-    return _Factors(source.exp, target.exp, z, log_z, underflow)
-
-
 def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
-    """``z < V tiny / eps``: True where up to V terms lost to underflow, each below ``tiny``, may matter."""
-    kind = torch.finfo(z.dtype)
-    return z < V * kind.tiny / kind.eps
+    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
+    return z < min_sum(V, z.dtype)
+
+
+def min_sum(V: int, dtype: torch.dtype = torch.float32) -> float:
+    """``V tiny / eps``: the lowest sum of ``V`` products that underflow cannot have changed."""
+    kind = torch.finfo(dtype)
+    return V * kind.tiny / kind.eps
 
 
 def cell_blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:

@@ -23,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from antiphon.device import AMPERE, gpu_properties
 from antiphon.nn.copying import CellCopies
-from antiphon.nn.factored_softmax import CopyShare, divide_gradient, read_tokens
+from antiphon.nn.factored_softmax import CopyShare, divide_gradient, min_sum, read_tokens
 
 _PROGRAMS = 512
 """Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
@@ -118,12 +118,6 @@ def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
     more = -logits.shape[2] % _UNIT.value
     rows = pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()
     return rows.clone() if rows.data_ptr() % _ALIGNMENT else rows
-
-
-def min_sum(V: int) -> float:
-    """The lowest sum of ``V`` products that underflow cannot have changed."""
-    kind = torch.finfo(torch.float32)
-    return V * kind.tiny / kind.eps
 
 
 def _precision(device: torch.device) -> str:

@@ -22,11 +22,6 @@ _BLOCK = 64
 """Tokens per block: a block is searched only if its maximum is among the best."""
 
 
-def rows_from(first_row: int, count: int) -> slice:
-    """The slice of ``count`` rows; in a graph all rows, which needs no copy."""
-    return slice(None) if is_traced() else slice(first_row, first_row + count)
-
-
 class TokenTable(NamedTuple):
     """One side's part of the token logits of all cells, prepared once for many prefixes of the other side."""
 
@@ -48,10 +43,10 @@ class TokenTable(NamedTuple):
         """Some rows of every sentence."""
         return TokenTable(*(tensor[:, rows] for tensor in self))
 
-    def logits_of(self, tokens: Int[Tensor, " N"], rows: slice, sentence: Int[Tensor, " N"]) -> Float[Tensor, "N R"]:
-        """The logits of one token in some rows of a sentence, for each of ``N`` prefixes."""
+    def logits_of(self, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]) -> Float[Tensor, "N I"]:
+        """The logits of one token in every row of a sentence, for each of ``N`` prefixes."""
         if not is_traced():
-            return self.logits[:, rows][sentence, :, tokens]
+            return self.logits[sentence, :, tokens]
         _, I, V = self.logits.shape  # ONNX has no such index but for a transposed copy of the table
         cells = (sentence * I * V + tokens)[:, None] + torch.arange(I) * V
         return self.logits.flatten()[cells]
@@ -78,30 +73,28 @@ class NextTokens(NamedTuple):
     """``log P`` of every token, and the log normaliser of every cell."""
 
     log_prob: Float[Tensor, "N V"]
-    log_z: Float[Tensor, "N R"]
+    log_z: Float[Tensor, "N I"]
 
 
 class _Cells(NamedTuple):
     """The cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z``, and where ``Z`` underflows."""
 
-    exp_source: Float[Tensor, "B R V"]
+    exp_source: Float[Tensor, "B I V"]
     exp_target: Float[Tensor, "N V"]
-    z: Float[Tensor, "N R"]
-    log_z: Float[Tensor, "N R"]
-    lost: Bool[Tensor, "N R"]
+    z: Float[Tensor, "N I"]
+    log_z: Float[Tensor, "N I"]
+    lost: Bool[Tensor, "N I"]
 
 
 def next_tokens(
     source: TokenTable,
-    first_row: int,
     target_logits: Float[Tensor, "N V"],
     sentence: Int[Tensor, " N"],
-    log_weight: Float[Tensor, "N R"],
+    log_weight: Float[Tensor, "N I"],
 ) -> NextTokens:
     """``log P(n, v)`` of the next token ``v`` after each prefix ``n``, and ``log Z(i, n)``; no gradient.
 
-    Prefix ``n`` belongs to source ``sentence[n]`` and has weights in ``R`` rows from ``first_row`` on. Kernels need all
-    rows.
+    Prefix ``n`` belongs to source ``sentence[n]`` and has a weight in each of its rows.
     """
     if kernels_fit(target_logits, sentence, len(source.logits)):
         from antiphon.nn import next_tokens_triton as kernels
@@ -109,8 +102,14 @@ def next_tokens(
         return NextTokens(*kernels.mix_tokens(source.logits, source.exp, source.peak, target_logits, log_weight))
     peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
     weight = (log_weight - peak).exp().to(target_logits.dtype)
-    probs, log_z = _mix_tokens(source, first_row, target_logits, sentence, weight)
-    return NextTokens(probs.log_().add_(peak.to(probs.dtype)), log_z)
+    cells = _factor_cells(source, target_logits, sentence)
+    per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
+    probs = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
+    for n, i in cell_blocks(cells.lost, probs.shape[1]):
+        logits = _lost_logits(source, target_logits, sentence, n, i)
+        cells.log_z[n, i] = logits.logsumexp(1)
+        probs.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
+    return NextTokens(probs.log_().add_(peak.to(probs.dtype)), cells.log_z)
 
 
 def log_normalisers_by_sentence(
@@ -121,41 +120,25 @@ def log_normalisers_by_sentence(
         from antiphon.nn import next_tokens_triton as kernels
 
         return kernels.log_normalisers(source.logits, source.exp, source.peak, target_logits)
-    cells = _factor_cells(source, slice(None), target_logits, sentence)
-    V = target_logits.shape[1]
-    for n, i in cell_blocks(cells.lost, V):
-        cells.log_z[n, i] = (source.logits[sentence[n], i][:, :V] + target_logits[n]).logsumexp(1)
+    cells = _factor_cells(source, target_logits, sentence)
+    for n, i in cell_blocks(cells.lost, target_logits.shape[1]):
+        cells.log_z[n, i] = _lost_logits(source, target_logits, sentence, n, i).logsumexp(1)
     return cells.log_z
 
 
-def _factor_cells(
-    source: TokenTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
-) -> _Cells:
-    exp_source = source.exp[:, rows]
-    if not is_traced():  # only kernels have more columns than tokens
-        exp_source = exp_source[:, :, : target_logits.shape[1]]
+def _lost_logits(
+    source: TokenTable, target_logits: Tensor, sentence: Tensor, n: Int[Tensor, " C"], i: Int[Tensor, " C"]
+) -> Float[Tensor, "C V"]:
+    """The logits of some cells; only kernels have more columns than tokens."""
+    return source.logits[sentence[n], i][:, : target_logits.shape[1]] + target_logits[n]
+
+
+def _factor_cells(source: TokenTable, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]) -> _Cells:
+    exp_source = source.exp if is_traced() else source.exp[:, :, : target_logits.shape[1]]
     exp_target, peak = Exponentials.of(target_logits)
     z = multiply_by_sentence(exp_target, exp_source.transpose(1, 2), sentence)
-    log_z = z.log() + source.peak[:, rows].index_select(0, sentence) + peak
+    log_z = z.log() + source.peak.index_select(0, sentence) + peak
     return _Cells(exp_source, exp_target, z, log_z, underflows(z, target_logits.shape[1]))
-
-
-def _mix_tokens(
-    source: TokenTable,
-    first_row: int,
-    target_logits: Float[Tensor, "N V"],
-    sentence: Int[Tensor, " N"],
-    weight: Float[Tensor, "N R"],
-) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N R"]]:
-    rows = rows_from(first_row, weight.shape[1])
-    cells = _factor_cells(source, rows, target_logits, sentence)
-    per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
-    probs = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
-    for n, i in cell_blocks(cells.lost, probs.shape[1]):
-        logits = source.logits[sentence[n], i + first_row][:, : probs.shape[1]] + target_logits[n]
-        cells.log_z[n, i] = logits.logsumexp(1)
-        probs.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
-    return probs, cells.log_z
 
 
 def multiply_by_sentence(

@@ -23,7 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.lattice.marginal_triton import log_add
-from antiphon.nn.factored_softmax_triton import aligned, min_sum
+from antiphon.nn.factored_softmax import min_sum
+from antiphon.nn.factored_softmax_triton import aligned
 
 _PROGRAMS = 2048
 """Programs of a launch at least, so that every multiprocessor of a large GPU has several."""

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,8 +32,16 @@ class Dropout(nn.Dropout):
         return input * kept.to(input.dtype).mul_(256 / (256 - dropped))
 
 
-LSTMState = tuple[Tensor, Tensor]
-"""Hidden and cell values, both ``(layers, B, H)``."""
+class LSTMState(NamedTuple):
+    """Hidden and cell values after some tokens of each of ``N`` sequences."""
+
+    hidden: Float[Tensor, "L N H"]
+    cell: Float[Tensor, "L N H"]
+
+    @property
+    def axis(self) -> int:
+        """That of sequences (``models/left_to_right.py``)."""
+        return 1
 
 
 _EMBEDDING_STD = 0.3
@@ -83,7 +91,7 @@ class LSTM(nn.LSTM):
         between_layers = dropout if layers > 1 else 0.0
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
 
-    def forward(self, inputs: Any, state: LSTMState | None = None) -> Any:
+    def forward(self, inputs: Any, state: tuple[Tensor, Tensor] | None = None) -> Any:
         """The last layer's state at every position, and the state to continue from."""
         if not isinstance(inputs, Tensor):
             return super().forward(inputs, state)
@@ -91,17 +99,17 @@ class LSTM(nn.LSTM):
             by_cudnn = inputs.is_cuda and self.num_layers > 1
             return self._layer_by_layer(inputs, state) if by_cudnn else super().forward(inputs, state)
         layers = list(self._layers(inputs, state))
-        hidden, cell = (torch.stack([values[:, -1] for values in kind]) for kind in zip(*layers, strict=True))
-        return layers[-1][0], (hidden, cell)
+        last = (torch.stack([values[:, -1] for values in kind]) for kind in zip(*layers, strict=True))
+        return layers[-1][0], LSTMState(*last)
 
     def _layer_by_layer(
-        self, inputs: Float[Tensor, "B T E"], state: LSTMState | None
+        self, inputs: Float[Tensor, "B T E"], state: tuple[Tensor, Tensor] | None
     ) -> tuple[Float[Tensor, "B T H"], LSTMState]:
         """What ``forward`` gives, by cuDNN, one layer at a time: its dropout between layers fails in CUDA graphs."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
-            state = nothing, nothing
-        after: list[LSTMState] = []
+            state = LSTMState(nothing, nothing)
+        after: list[tuple[Tensor, Tensor]] = []
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
@@ -109,29 +117,26 @@ class LSTM(nn.LSTM):
                 before = [part[layer : layer + 1].contiguous() for part in state]
                 inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
                 after.append((hidden, cell))
-        hidden, cell = (torch.cat(parts) for parts in zip(*after, strict=True))
-        return inputs, (hidden, cell)
+        return inputs, LSTMState(*(torch.cat(parts) for parts in zip(*after, strict=True)))
 
     def last_state(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
         """The state after the last real position of each sequence; on a GPU, without a device sync."""
         if self._has_kernel(inputs):
             last = (lengths - 1)[:, None, None].expand(-1, 1, self.hidden_size)
             layers = zip(*self._layers(inputs, None), strict=True)
-            hidden, cell = (torch.stack([values.gather(1, last)[:, 0] for values in kind]) for kind in layers)
-            return hidden, cell
+            return LSTMState(*(torch.stack([values.gather(1, last)[:, 0] for values in kind]) for kind in layers))
         if inputs.is_cuda:
             return self._last_state_by_step(inputs, lengths)
         packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
         zeros = inputs.new_zeros(self.num_layers, inputs.shape[0], self.hidden_size)
-        state: LSTMState = self(packed, (zeros, zeros))[1]
-        return state
+        return LSTMState(*self(packed, (zeros, zeros))[1])
 
     def _last_state_by_step(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
         state = self.step(inputs[:, 0], None)[1]
         for position in range(1, inputs.shape[1]):
             goes_on = (position < lengths)[:, None]
             after = self.step(inputs[:, position], state)[1]
-            state = torch.where(goes_on, after[0], state[0]), torch.where(goes_on, after[1], state[1])
+            state = LSTMState(*(torch.where(goes_on, new, old) for new, old in zip(after, state, strict=True)))
         return state
 
     def _has_kernel(self, inputs: Tensor) -> bool:
@@ -141,7 +146,9 @@ class LSTM(nn.LSTM):
 
         return lstm_triton.can_sweep(len(inputs), self.hidden_size, inputs.device)
 
-    def _layers(self, inputs: Float[Tensor, "B T E"], state: LSTMState | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _layers(
+        self, inputs: Float[Tensor, "B T E"], state: tuple[Tensor, Tensor] | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Hidden and cell values of each layer, by a kernel; the products with its inputs are computed before it."""
         from antiphon.nn import lstm_triton
 
@@ -160,7 +167,7 @@ class LSTM(nn.LSTM):
         """The state after one more position, layer by layer, which is faster than a sequence of length one."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
-            state = nothing, nothing
+            state = LSTMState(nothing, nothing)
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for before, weights in zip(zip(*state, strict=True), self.all_weights, strict=True):
@@ -168,8 +175,8 @@ class LSTM(nn.LSTM):
             hidden.append(inputs)
             cell.append(memory)
         if len(hidden) == 1:  # no copies
-            return inputs, (inputs[None], memory[None])
-        return inputs, (torch.stack(hidden), torch.stack(cell))
+            return inputs, LSTMState(inputs[None], memory[None])
+        return inputs, LSTMState(torch.stack(hidden), torch.stack(cell))
 
     def reset_parameters(self) -> None:
         """Initialises all weights."""
@@ -194,7 +201,7 @@ class PrefixEncoder(nn.Module):
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token."""
         zeros = cast(Tensor, self.lstm.weight_hh_l0).new_zeros(self.lstm.num_layers, N, self.lstm.hidden_size)
-        return zeros, zeros.clone()
+        return LSTMState(zeros, zeros.clone())
 
     def forward(
         self,
@@ -209,7 +216,7 @@ class PrefixEncoder(nn.Module):
             single, last = self.lstm.step(embedded[:, 0], state)
             return single[:, None], last
         states, last = self.lstm(self.dropout(embedded), state)
-        return self.dropout(states), last
+        return self.dropout(states), LSTMState(*last)
 
     def _embed(self, tokens: Int[Tensor, "B J"], table: Float[Tensor, "V E"] | None) -> Float[Tensor, "B J E"]:
         vectors: Tensor = embedding(tokens, table) if table is not None else cast(Embedding, self.embedding)(tokens)
@@ -253,7 +260,7 @@ class SourceEncoder(nn.Module):
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token, for unidirectional encoders."""
         zeros = self.embedding.weight.new_zeros(len(self.rightward), N, self.output_size)
-        return zeros, zeros.clone()
+        return LSTMState(zeros, zeros.clone())
 
     def step(
         self, tokens: Int[Tensor, " N"], state: LSTMState | None = None, features: Float[Tensor, "N E"] | None = None
@@ -262,23 +269,14 @@ class SourceEncoder(nn.Module):
         outputs: Tensor = self.dropout(with_features(self.embedding(tokens)[:, None], features)[:, 0])
         hidden, cell = [], []
         for layer, rightward in enumerate(self.rightward):
-            before = None if state is None else (state[0][layer : layer + 1], state[1][layer : layer + 1])
+            before = (
+                None if state is None else LSTMState(state.hidden[layer : layer + 1], state.cell[layer : layer + 1])
+            )
             outputs, (last_hidden, last_cell) = cast(LSTM, rightward).step(outputs, before)
             hidden.append(last_hidden)
             cell.append(last_cell)
             outputs = self.dropout(outputs)
-        return outputs, (torch.cat(hidden), torch.cat(cell))
-
-
-def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
-    """The states of some sequences of a batch."""
-    hidden, cell = state
-    return hidden.index_select(1, index), cell.index_select(1, index)
-
-
-def join_states(one: LSTMState, other: LSTMState) -> LSTMState:
-    """The states of two batches, concatenated."""
-    return torch.cat([one[0], other[0]], 1), torch.cat([one[1], other[1]], 1)
+        return outputs, LSTMState(torch.cat(hidden), torch.cat(cell))
 
 
 def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:

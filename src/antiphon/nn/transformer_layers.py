@@ -9,14 +9,14 @@ Nothing needs a device sync. Attention weights have no dropout. Not in the thesi
 
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from antiphon.nn.recurrent import Dropout, valid_positions, with_features
+from antiphon.nn.recurrent import Dropout, with_features
 
 
 class KeysValues(NamedTuple):
@@ -24,10 +24,6 @@ class KeysValues(NamedTuple):
 
     keys: Float[Tensor, "N A T D"]
     values: Float[Tensor, "N A T D"]
-
-    def select(self, index: Int[Tensor, " M"]) -> "KeysValues":
-        """Those of some sequences."""
-        return KeysValues(self.keys.index_select(0, index), self.values.index_select(0, index))
 
     def write(self, slot: Int[Tensor, "N 1 1 1"], new: "KeysValues") -> "KeysValues":
         """The same with the keys and values of one more position of each sequence, written into its slot."""
@@ -78,31 +74,6 @@ class AttentionCache(NamedTuple):
     def advanced(self, layers: list[KeysValues]) -> "AttentionCache":
         """All sequences with one more position, which these layers hold."""
         return AttentionCache(tuple(layers), self.lengths + 1, self.longest + 1)
-
-    def select(self, index: Int[Tensor, " M"]) -> "AttentionCache":
-        """Some of the sequences."""
-        layers = tuple(layer.select(index) for layer in self.layers)
-        return AttentionCache(layers, self.lengths.index_select(0, index), self.longest)
-
-    def join(self, others: "AttentionCache") -> "AttentionCache":
-        """These sequences and others."""
-        one, other = self._with_equal_room(others)
-        pairs = zip(one.layers, other.layers, strict=True)
-        layers = tuple(KeysValues(*map(torch.cat, zip(*pair, strict=True))) for pair in pairs)
-        return AttentionCache(layers, torch.cat([self.lengths, others.lengths]), max(self.longest, others.longest))
-
-    def put(self, index: Int[Tensor, " M"], part: "AttentionCache") -> "AttentionCache":
-        """The same with some sequences replaced; the buffers change in place where they have room."""
-        whole, part = self._with_equal_room(part)
-        for buffers, others in zip(whole.layers, part.layers, strict=True):
-            buffers.keys[index], buffers.values[index] = others.keys, others.values
-        whole.lengths[index] = part.lengths
-        return whole._replace(longest=max(whole.longest, part.longest))
-
-    def _with_equal_room(self, others: "AttentionCache") -> tuple["AttentionCache", "AttentionCache"]:
-        """Both with buffers of the same size."""
-        size = max(cache.layers[0].keys.shape[2] for cache in (self, others))
-        return self.with_room(size), others.with_room(size)
 
 
 _LONGEST_WAVE = 10_000
@@ -163,7 +134,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 class EncoderLayer(nn.TransformerEncoderLayer):
-    """Every position of the source attends to all of them, or to itself and those before it."""
+    """Every position of the source attends to all of them."""
 
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__(sizes.hidden_size, sizes.heads, sizes.feedforward_size, norm_first=True, batch_first=True)
@@ -172,22 +143,13 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         self.dropout, self.dropout1, self.dropout2 = (Dropout(sizes.dropout) for _ in range(3))
 
     def forward(  # type: ignore[override]
-        self, states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None
+        self, states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"]
     ) -> Float[Tensor, "N I H"]:
-        """The states after this layer, with attention to all ``valid`` positions, or causal if that is None."""
+        """The states after this layer, with attention to all ``valid`` positions."""
         normed = self.norm1(states)
         others = self.self_attn.keys_values(normed)
-        states = states + self.dropout1(self.self_attn.attend(normed, others, valid=valid, causal=valid is None))
+        states = states + self.dropout1(self.self_attn.attend(normed, others, valid=valid))
         return states + self._ff_block(self.norm2(states))
-
-    def step(
-        self, states: Float[Tensor, "N 1 H"], before: KeysValues, position: NextPosition
-    ) -> tuple[Float[Tensor, "N 1 H"], KeysValues]:
-        """The state of one more position after this layer, and keys and values with its own."""
-        normed = self.norm1(states)
-        kept = before.write(position.slot, self.self_attn.keys_values(normed))
-        states = states + self.dropout1(self.self_attn.attend(normed, kept, valid=position.seen))
-        return states + self._ff_block(self.norm2(states)), kept
 
 
 class DecoderLayer(nn.TransformerDecoderLayer):
@@ -248,16 +210,6 @@ def at_positions(
     return embedded * sqrt(H) + position_vectors(positions.to(embedded.dtype), H)
 
 
-def encode_positions(
-    states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None, layers: nn.ModuleList, norm: nn.LayerNorm
-) -> Float[Tensor, "N I H"]:
-    """The states after all layers of an encoder, normalised; every layer gets ``valid``."""
-    for layer in layers:
-        states = layer(states, valid)
-    normed: Tensor = norm(states)
-    return normed
-
-
 def position_vectors(positions: Float[Tensor, "*N T"], size: int) -> Float[Tensor, "*N T H"]:
     """Sines and cosines of positions; there is no longest length.
 
@@ -266,56 +218,3 @@ def position_vectors(positions: Float[Tensor, "*N T"], size: int) -> Float[Tenso
     dimensions = torch.arange(0, size, 2, device=positions.device, dtype=positions.dtype)
     angles = positions[..., None] * torch.exp(dimensions * (-log(_LONGEST_WAVE) / size))
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :size]
-
-
-class TransformerEncoder(nn.Module):
-    """The source of a transducer: bidirectional, or causal so that it can stream; padding changes no real state.
-
-    x_i        sqrt(H) (vector of the token + vector of the features) + position vector of i
-    h          layers of attention to all of x, or for h_i to x_1..x_i, normalised
-
-    A causal encoder reads one more token at the cost of attention to those before it, whose keys and values are kept;
-    the states are those of the whole source. Cost: O(I H^2 + I^2 H) for each layer and source.
-    """
-
-    def __init__(self, vocabulary_size: int, sizes: LayerSizes, layers: int, *, bidirectional: bool) -> None:
-        super().__init__()
-        self.bidirectional = bidirectional
-        self.embedding_size = self.output_size = sizes.hidden_size
-        self.embedding = token_vectors(vocabulary_size, sizes.hidden_size)
-        self.layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(layers))
-        self.norm = nn.LayerNorm(sizes.hidden_size)
-        self.dropout = Dropout(sizes.dropout)
-
-    def forward(
-        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], features: Float[Tensor, "B H"] | None = None
-    ) -> Float[Tensor, "B I H"]:
-        """The state at each input position; the vector of features is added to that of every token."""
-        I = tokens.shape[1]
-        valid = valid_positions(lengths, I)[:, None, None] if self.bidirectional else None
-        states = self._embed(tokens, torch.arange(I, device=tokens.device), features)
-        return encode_positions(states, valid, self.layers, self.norm)
-
-    def initial_cache(self, N: int, room: int = 0) -> AttentionCache:
-        """The keys and values of sources without tokens, in buffers for ``room`` tokens; for causal encoders."""
-        attention = cast(EncoderLayer, self.layers[0]).self_attn
-        shape = N, attention.num_heads, room, attention.head_dim
-        return AttentionCache.empty(len(self.layers), shape, self.embedding.weight)
-
-    def step(
-        self, tokens: Int[Tensor, " N"], cache: AttentionCache, features: Float[Tensor, "N H"] | None = None
-    ) -> tuple[Float[Tensor, "N H"], AttentionCache]:
-        """The state after one more token, and what to continue from; only for causal encoders."""
-        states = self._embed(tokens[:, None], cache.lengths[:, None], features)
-        cache, kept = cache.with_room(cache.longest + 1), []
-        position = cache.next_position()
-        for layer, before in zip(self.layers, cache.layers, strict=True):
-            states, keys_values = cast(EncoderLayer, layer).step(states, before, position)
-            kept.append(keys_values)
-        return self.norm(states)[:, 0], cache.advanced(kept)
-
-    def _embed(
-        self, tokens: Int[Tensor, "N T"], positions: Int[Tensor, "*N T"], features: Float[Tensor, "N H"] | None
-    ) -> Float[Tensor, "N T H"]:
-        embedded: Tensor = self.dropout(at_positions(self.embedding(tokens), features, positions))
-        return embedded

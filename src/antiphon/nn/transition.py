@@ -61,10 +61,10 @@ class NeuralTransition(nn.Module):
         return TransitionTable(torch.exp(2 * source) if on_cpu else source, on_cpu)
 
     def log_odds_by_sentence(
-        self, table: "TransitionTable", rows: slice, target: Float[Tensor, "N U"], sentence: Int[Tensor, " N"]
-    ) -> Float[Tensor, "N R"]:
-        """Log odds of writing in some rows of the sentence of each prefix; no gradient."""
-        source = table.units[:, rows].index_select(0, sentence)
+        self, table: "TransitionTable", target: Float[Tensor, "N U"], sentence: Int[Tensor, " N"]
+    ) -> Float[Tensor, "N I"]:
+        """Log odds of writing in every row of the sentence of each prefix; no gradient."""
+        source = table.units.index_select(0, sentence)
         units, weight = target[:, None], self.output.weight[0]
         if not table.is_exponential:
             return self.log_odds(source, units)
@@ -123,10 +123,10 @@ class GeometricTransition(nn.Module):
         return TransitionTable(source, is_exponential=False)
 
     def log_odds_by_sentence(
-        self, table: TransitionTable, rows: slice, target: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
-    ) -> Float[Tensor, "N R"]:
+        self, table: TransitionTable, target: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
+    ) -> Float[Tensor, "N I"]:
         """The constant log odds of writing, for every row."""
-        return self.constant_log_odds.expand(target.shape[0], table.units[:, rows].shape[1])
+        return self.constant_log_odds.expand(target.shape[0], table.units.shape[1])
 
     def all_log_odds(self, source: Float[Tensor, "B I 0"], target: Float[Tensor, "B J 0"]) -> Float[Tensor, "B I J"]:
         """The constant log odds of writing, for every cell."""

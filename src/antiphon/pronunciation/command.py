@@ -4,12 +4,14 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NoReturn, get_args
+from functools import partial
+from typing import get_args
 
-from antiphon.exceptions import AntiphonError, InputError
+from antiphon.exceptions import InputError
 from antiphon.pronunciation.phonemes import Alphabet, write
 from antiphon.pronunciation.pronouncer import ReadingOptions, Spoken, Word, shipped
-from antiphon.terminal import discard_output, print_note, printable
+from antiphon.terminal import print_note, printable
+from antiphon.torch_free.programs import OneSentenceParser, exit_status
 
 _EXAMPLES = """examples:
   antiphon pronounce "The knight read 12 quixotic emails."
@@ -18,17 +20,9 @@ _EXAMPLES = """examples:
   antiphon pronounce "[knight](/N AY1 T/) errant, I [read](VBD) it" --jsonl"""
 
 
-class _Parser(ArgumentParser):
-    """A parser that answers wrong arguments with one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the sentence and ends the program with status 2."""
-        self.exit(2, printable(f"antiphon: {message}; {self.prog} --help says what is expected") + "\n")
-
-
 def parser() -> ArgumentParser:
     """The arguments of the command."""
-    found = _Parser(
+    found = OneSentenceParser(
         "antiphon pronounce",
         description="Write how English text is pronounced: a row for each word with its phonemes, where they come from "
         "(lexicon, derived from a word in it, model, spelt, given in the text) and, of the model, their probability. "
@@ -51,28 +45,11 @@ def parser() -> ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Pronounces text; a user error prints one sentence on standard error, and the exit status is 2."""
-    given = parser().parse_args(arguments)
-    try:
-        run(given)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
-    except KeyboardInterrupt:
-        return 130
-    except AntiphonError as error:
-        print_note(str(error))
-        return 2
-    except OSError as error:
-        discard_output()
-        print_note(f"standard output: {str(error.strerror).lower()}, expected to write there")
-        return 2
-    return 0
+    return exit_status("antiphon", partial(run, parser().parse_args(arguments)))
 
 
 def run(given: Namespace) -> None:
     """Prints the pronunciation of the text, or of every line of standard input."""
-    if sys.stdout is None:
-        raise InputError("standard output: closed, expected to write there")
     say, options = shipped(), ReadingOptions(given.nbest, given.cover, given.align)
     unknown: dict[str, None] = {}
     for number, text in enumerate(_lines(given.text)):

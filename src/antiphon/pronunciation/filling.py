@@ -82,9 +82,10 @@ def _by_model(word: str, prediction: Any, symbols: frozenset[str], usual: Sequen
     found = [each for each in getattr(prediction, "nbest", ()) if each.tokens and symbols.issuperset(each.tokens)]
     if not found or prediction.unknown:
         return Filled(word, "unknown", ())
-    chances = [each.probability or 0.0 for each in found]
+    chances = [each.probability or 0.0 for each in found]  # a noisy channel gives none, and very small ones are 0
+    best = max(chances)
     entries = (
-        Entry(word, tuple(each.tokens), (chance / max(chances), *usual[1:]) if usual else ())
+        Entry(word, tuple(each.tokens), (chance / best if best else 1.0, *usual[1:]) if usual else ())
         for each, chance in zip(found, chances, strict=True)
     )
     return Filled(word, "model", tuple(entries), tuple(chances))

@@ -9,7 +9,6 @@ kaldi-p   ``word 0.9 p p``: ``lexiconp.txt`` of Kaldi
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +58,10 @@ class LexiconFormat(NamedTuple):
     def _cells(self, line: str) -> list[str]:
         """The word, and what follows it."""
         return line.rstrip("\t").split("\t") if self.separator == "\t" else line.split()
+
+    def can_hold(self, word: str) -> bool:
+        """Whether a word ends where its separator begins: one with spaces needs tabs."""
+        return self.separator == "\t" or len(word.split()) == 1
 
     @property
     def example(self) -> str:
@@ -112,10 +115,11 @@ def format_named(name: str) -> LexiconFormat:
 
 def read_lexicon(path: Path, name: str | None = None) -> PronunciationLexicon:
     """The lexicon in a file, in a format that is given by name or recognised."""
-    found = format_named(name) if name else recognise(islice(read_lines(path), _FEW))
+    lines = list(read_lines(path))  # once, since it may be a pipe
+    found = format_named(name) if name else recognise(lines[:_FEW])
     entries = [
         entry
-        for number, line in enumerate(read_lines(path), 1)
+        for number, line in enumerate(lines, 1)
         if (entry := found.parse(line.removeprefix("\ufeff"), f"{path}:{number}"))
     ]
     if not entries:

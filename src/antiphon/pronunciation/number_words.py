@@ -1,38 +1,13 @@
 """Numbers in English words."""
 
-_SMALL = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = ["", "", *["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]]
-_GROUPS = ["", *["thousand", "million", "billion", "trillion", "quadrillion"]]
-_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
+_GROUPS = ["", *"thousand million billion trillion quadrillion".split()]
+_IRREGULAR = "one=first two=second three=third five=fifth eight=eighth nine=ninth twelve=twelfth"
+_ORDINALS = dict(pair.split("=") for pair in _IRREGULAR.split())
 _MOST_DIGITS = 3 * len(_GROUPS)
 """Longer numbers are read digit by digit."""
 

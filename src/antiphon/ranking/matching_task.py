@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics, perplexity
 from antiphon.ranking import rankers, saved_rankers
-from antiphon.ranking.matchers import ListwiseLoss, PairModel
+from antiphon.ranking.matchers import ListwiseLoss, Matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus, QuestionBatch, plan_question_batches
+from antiphon.ranking.question_batches import MatchCorpus, QuestionBatch, plan_question_batches
 from antiphon.ranking.questions import (
     Question,
     dev_questions,
@@ -45,13 +45,13 @@ _DEV_BATCH_SIZE = 256
 class WordCounts:
     """Word overlap of training and dev pairs, which a logistic regression combines with what a matcher says."""
 
-    corpus: PairCorpus
+    corpus: MatchCorpus
     train: NDArray[np.float64]
     dev: NDArray[np.float64]
     feature: rankers.LogisticFeature
     l2: float
 
-    def fit(self, matcher: PairModel) -> Logistic:
+    def fit(self, matcher: Matcher) -> Logistic:
         """The regression on the training pairs."""
         features = rankers.pair_features(self.train, rankers.match_log_odds(matcher, self.corpus), self.feature)
         return Logistic.fit(rankers.feature_names(self.feature), features, self.corpus.labels, self.l2)
@@ -66,13 +66,13 @@ class MatchingValidation:
     """
 
     questions: list[Question]
-    corpus: PairCorpus
+    corpus: MatchCorpus
     plan: list[Indices]
     counts: WordCounts | None
 
     def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
         """Dev loss and metrics; with word overlap, also the metrics of the network alone."""
-        matcher = cast(PairModel, model)
+        matcher = cast(Matcher, model)
         log_odds, loss = self._log_odds_and_loss(matcher, in_micro_batches)
         alone, likelihood = self._metrics(log_odds), {"perplexity": perplexity(-loss, 1).value}
         if self.counts is None:
@@ -83,7 +83,7 @@ class MatchingValidation:
         network = {f"network_{name}": value for name, value in alone.items()}
         return DevResult(loss, combined | network | likelihood, lambda run: logistic.save(run.logistic))
 
-    def _log_odds_and_loss(self, matcher: PairModel, in_micro_batches: InMicroBatches) -> tuple[Scores, float]:
+    def _log_odds_and_loss(self, matcher: Matcher, in_micro_batches: InMicroBatches) -> tuple[Scores, float]:
         """The log odds of every dev pair, and the mean loss."""
         log_odds, loss = np.zeros(sum(map(len, self.plan))), RunningMean()
         for indices in self.plan:
@@ -101,7 +101,7 @@ class MatchingValidation:
         )
 
 
-def _log_odds_and_loss(matcher: PairModel, batch: Any) -> tuple[Tensor, Tensor]:
+def _log_odds_and_loss(matcher: Matcher, batch: Any) -> tuple[Tensor, Tensor]:
     log_odds = matcher(batch)
     return log_odds, torch.nn.functional.binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="sum")
 
@@ -161,17 +161,15 @@ class MatchingTask:
             self._start(matcher, train)
         counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
         weight = self.recipe.train.listwise_weight
-        sample = JointBatch.sample if matcher_settings(self.recipe).reading == "joint" else MatchBatch.sample
         return TrainingSetup(
             matcher,
-            ListwiseLoss(weight, len(train.labels) / len(self.train)) if weight else PairModel.cross_entropy,
+            ListwiseLoss(weight, len(train.labels) / len(self.train)) if weight else Matcher.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
             MatchingValidation(self.dev, dev, rankers.plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
-            (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
         )
 
-    def _pointwise_batches(self, corpus: PairCorpus) -> EpochBatches:
+    def _pointwise_batches(self, corpus: MatchCorpus) -> EpochBatches:
         """Batches of pairs whose sentences have similar lengths."""
         settings = self.recipe.train
         return EpochBatches(
@@ -181,7 +179,7 @@ class MatchingTask:
             passes=TrainingLength.of(settings).passes,
         )
 
-    def _listwise_batches(self, corpus: PairCorpus) -> EpochBatches:
+    def _listwise_batches(self, corpus: MatchCorpus) -> EpochBatches:
         """Batches of whole questions."""
         settings = self.recipe.train
         candidates = np.array([len(question.answers) for question in self.train], np.int64)
@@ -200,7 +198,7 @@ class MatchingTask:
             groups=question,
         )
 
-    def _start(self, matcher: PairModel, corpus: PairCorpus) -> None:
+    def _start(self, matcher: Matcher, corpus: MatchCorpus) -> None:
         """Gives a new network the weights of its encoder, and the share of right candidates in the training pairs."""
         settings, right = matcher_settings(self.recipe), float(corpus.labels.mean())
         if settings.sentence == "pretrained":
@@ -212,7 +210,7 @@ class MatchingTask:
         """Nothing is left to do: the logistic regression is saved with the best weights."""
         return {}
 
-    def _counts(self, run: RunFolder, corpus: PairCorpus) -> WordCounts:
+    def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
         overlap, words = saved_rankers.load_overlap(run), saved_rankers.word_splitter(self.recipe.data)
         train, dev = (rankers.overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         settings = matcher_settings(self.recipe)

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast, get_args
@@ -18,7 +17,6 @@ import torch
 from torch import nn
 
 from antiphon.exceptions import InputError, how_to_install
-from antiphon.ranking.question_batches import JointIds
 from antiphon.ranking.sentence_models import Pooling
 from antiphon.terminal import one_line
 from antiphon.torch_free.readers import read_text
@@ -122,10 +120,7 @@ def save_tokeniser(folder: Path, path: Path) -> None:
 
 
 class WordPieces:
-    """Text, or two texts at once, to the ids of word pieces, as the encoder was trained to read them.
-
-    Of texts that are too long the longer one is cut.
-    """
+    """Text to the ids of word pieces, as the encoder was trained to read them; one that is too long is cut."""
 
     def __init__(self, path: Path, config: Any) -> None:
         from tokenizers import Tokenizer
@@ -141,31 +136,6 @@ class WordPieces:
     def encode(self, text: str) -> Ids:
         """The ids of a text's pieces."""
         return np.array(self._tokeniser.encode(text).ids, np.int32)
-
-    def encode_pair(self, question: str, sentence: str) -> JointIds:
-        """The ids of both texts as one, with the encoder's own markers between them."""
-        encoding = self._tokeniser.encode(question, sentence)
-        return JointIds(np.array(encoding.ids, np.int32), _question_length(encoding))
-
-    def piece_words(self, question: str, sentence: str) -> list[int | None]:
-        """For each piece of both texts as one: the index of its word in the sentence, words being split at spaces."""
-        encoding = self._tokeniser.encode(question, sentence)
-        word_at = _word_indices(sentence)
-        return [
-            word_at[start] if side == 1 and start < end else None
-            for side, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True)
-        ]
-
-
-def _question_length(encoding: Any) -> int:
-    """The number of pieces before those of the sentence, with the markers of the question."""
-    return next((index for index, side in enumerate(encoding.sequence_ids) if side == 1), len(encoding.ids))
-
-
-def _word_indices(text: str) -> list[int]:
-    """The index of the word at, or before, each character."""
-    begins = [not char.isspace() and (index == 0 or text[index - 1].isspace()) for index, char in enumerate(text)]
-    return [count - 1 for count in accumulate(begins)]
 
 
 def _max_length(config: Any) -> int:

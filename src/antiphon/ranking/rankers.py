@@ -8,13 +8,11 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from antiphon.exceptions import InputError, how_to_install
-from antiphon.ranking.matchers import CrossEncoder, Matcher, PairModel
+from antiphon.ranking.matchers import Matcher
 from antiphon.ranking.overlap import Logistic, Overlap
-from antiphon.ranking.pretrained_encoder import WordPieces
-from antiphon.ranking.question_batches import JointCorpus, PairCorpus
+from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.ranking.questions import Question
 from antiphon.torch_free.batch import plan_batches
 
@@ -23,7 +21,7 @@ SplitWords = Callable[[str], list[str]]
 """Splits a text into words."""
 WordWeights = tuple[tuple[str, float], ...]
 """The words of a sentence with their weights, which sum to 1."""
-EncodeQuestions = Callable[[Sequence[Question]], PairCorpus]
+EncodeQuestions = Callable[[Sequence[Question]], MatchCorpus]
 """Makes all pairs of questions and candidates, as a network reads them."""
 ExplainRanking = Callable[[Sequence[Question]], list[WordWeights]]
 """Gives the weights of the words of every candidate of questions, in the order of the candidates."""
@@ -44,41 +42,21 @@ class Ranker(Protocol):
         ...
 
 
-class LogOddsRanker:
-    """Base class of rankers whose scores are the log odds that a candidate is right."""
-
-    explain: ExplainRanking | None = None
-    """The weight of each word of each candidate, where the ranker has such weights."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The network."""
-        raise NotImplementedError
-
-    def score(self, questions: Sequence[Question]) -> list[Scores]:
-        """Log odds."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True)
-class MatchRanker(LogOddsRanker):
+class MatchRanker:
     """A network's log odds that a candidate is right, or those of the logistic regression on top of it.
 
-    The regression is used with ``overlap`` and ``logistic``, which a ``+ count`` model has.
+    The regression is used with ``overlap`` and ``logistic``, which a ``+ count`` model has. ``explain`` gives weights
+    of the words of each candidate, where the matcher has any.
     """
 
-    matcher: PairModel
+    matcher: Matcher
     encode: EncodeQuestions
     words: SplitWords
     overlap: Overlap | None = None
     logistic: Logistic | None = None
     feature: LogisticFeature = "log_odds"
     explain: ExplainRanking | None = None
-
-    @property
-    def module(self) -> nn.Module:
-        """The network."""
-        return self.matcher
 
     def score(self, questions: Sequence[Question]) -> list[Scores]:
         """Log odds."""
@@ -157,7 +135,7 @@ def name_scores(scores: Sequence[Scores], questions: Sequence[Question]) -> dict
 
 
 @torch.inference_mode()
-def match_log_odds(matcher: PairModel, corpus: PairCorpus) -> Scores:
+def match_log_odds(matcher: Matcher, corpus: MatchCorpus) -> Scores:
     """A network's log odds for every pair."""
     scores = np.zeros(len(corpus))
     for indices in plan_match_batches(corpus, BATCH_SIZE):
@@ -166,7 +144,7 @@ def match_log_odds(matcher: PairModel, corpus: PairCorpus) -> Scores:
 
 
 def plan_match_batches(
-    corpus: PairCorpus, batch_size: int, order: np.random.Generator | None = None
+    corpus: MatchCorpus, batch_size: int, order: np.random.Generator | None = None
 ) -> list[NDArray[np.int64]]:
     """Indices of the pairs of each batch; sentences of similar length go together."""
     lengths = corpus.sentence_lengths
@@ -208,36 +186,16 @@ def explain_by_attention(matcher: Matcher, encode: EncodeQuestions, words: Split
     @torch.inference_mode()
     def explain(questions: Sequence[Question]) -> list[WordWeights]:
         weights = _rows(encode(questions), matcher.attention, matcher.device)
+        sentences = (answer.text for question in questions for answer in question.answers)
         return [
             tuple(zip(split, row.tolist(), strict=False))
-            for split, row in zip(map(words, _sentences(questions)), weights, strict=True)
+            for split, row in zip(map(words, sentences), weights, strict=True)
         ]
 
     return explain
 
 
-def explain_by_gradient(matcher: CrossEncoder, pieces: WordPieces) -> ExplainRanking:
-    """The share of each word in how much the pieces of a candidate change the log odds."""
-
-    def explain(questions: Sequence[Question]) -> list[WordWeights]:
-        rows = _rows(JointCorpus.of(questions, pieces.encode_pair), matcher.saliency, matcher.device)
-        pairs = [(question.text, answer.text) for question in questions for answer in question.answers]
-        return [_sum_by_word(row, pieces.piece_words(*pair), pair[1]) for row, pair in zip(rows, pairs, strict=True)]
-
-    return explain
-
-
-def _sum_by_word(weights: Scores, words: Sequence[int | None], sentence: str) -> WordWeights:
-    """The words of a sentence with the sum of the weights of their pieces; all sum to 1."""
-    split = sentence.split()
-    sums = np.zeros(len(split))
-    for word, weight in zip(words, weights, strict=False):
-        if word is not None:
-            sums[word] += weight
-    return tuple(zip(split, (sums / (sums.sum() or 1.0)).tolist(), strict=True))
-
-
-def _rows(corpus: PairCorpus, weigh: Callable[..., torch.Tensor], device: torch.device) -> list[Scores]:
+def _rows(corpus: MatchCorpus, weigh: Callable[..., torch.Tensor], device: torch.device) -> list[Scores]:
     """The weights of the tokens of each pair."""
     weights: list[Scores] = [np.zeros(0)] * len(corpus)
     lengths = corpus.sentence_lengths
@@ -246,7 +204,3 @@ def _rows(corpus: PairCorpus, weigh: Callable[..., torch.Tensor], device: torch.
         for index, row in zip(indices, found, strict=True):
             weights[index] = row[: lengths[index]]
     return weights
-
-
-def _sentences(questions: Sequence[Question]) -> list[str]:
-    return [answer.text for question in questions for answer in question.answers]

@@ -73,7 +73,7 @@ class SentenceModel(nn.Module):
 
     output_size: int
     initial_bias = 0.0
-    """The bias of the match that a sentence model starts with; 0: it is set by ``PairModel.start_at``."""
+    """The bias of the match that a sentence model starts with; 0: it is set by ``Matcher.start_at``."""
 
     def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The vector of each text, by itself."""

@@ -5,7 +5,7 @@ kinds. What an entry has besides settings are functions without arguments that i
 be read without PyTorch, and this file can name what lies above it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -19,12 +19,11 @@ from antiphon.recipe.model_sections import (
     ModelSection,
     NoisyChannelSection,
     OverlapSection,
-    RankingEnsembleSection,
     SuffixRuleSection,
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.sections import SettingGroup
+from antiphon.recipe.sections import SettingGroup, UsedBy
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,6 +100,10 @@ class Kind:
     def name(self) -> str:
         """What ``model.kind`` says."""
         return cast(str, self.section.model_fields["kind"].default)
+
+    def accepts(self, marks: Iterable[object]) -> bool:
+        """Whether a setting, or a section, with these marks applies."""
+        return all(mark.group in self.uses for mark in marks if isinstance(mark, UsedBy))
 
     @property
     def reads_source(self) -> bool:
@@ -230,12 +233,6 @@ def _beam_search() -> "Search":
     return search_outputs
 
 
-def _two_way_search() -> "Search":
-    from antiphon.decode.two_way_search import search_two_ways
-
-    return search_two_ways
-
-
 def _path_search() -> "Search":
     from antiphon.decode.path_search import search_paths
 
@@ -278,12 +275,6 @@ def _overlap_ranker() -> "Rank":
     return load_overlap_ranker
 
 
-def _ensemble_ranker() -> "Rank":
-    from antiphon.ranking.saved_rankers import load_ensemble_ranker
-
-    return load_ensemble_ranker
-
-
 for _kind in (
     Kind(
         section=TransducerSection,
@@ -291,7 +282,7 @@ for _kind in (
         uses=_PAIRS | {"paths", "streams"},
         network=_transducer,
         task=_generation,
-        search=_two_way_search,
+        search=_beam_search,
         path_search=_path_search,
         explain=_align,
         explanation="alignment",
@@ -307,7 +298,7 @@ for _kind in (
     Kind(
         section=AttentionSection,
         interface=_neural_model,
-        uses=_PAIRS | {"attention"},
+        uses=_PAIRS,
         network=_attention,
         task=_generation,
         search=_beam_search,
@@ -317,7 +308,7 @@ for _kind in (
     Kind(
         section=TransformerSection,
         interface=_neural_model,
-        uses=_PAIRS | {"attention"},
+        uses=_PAIRS,
         network=_transformer,
         task=_generation,
         search=_beam_search,
@@ -349,10 +340,10 @@ for _kind in (
     Kind(
         section=EnsembleSection,
         interface=_neural_model,
-        uses=frozenset(("pairs", "batches", "search", "members", "attention")),
+        uses=frozenset(("pairs", "batches", "search", "members")),
         load=_load_ensemble,
         made_by="ensemble",
-        search=_two_way_search,
+        search=_beam_search,
     ),
     Kind(
         section=MatcherSection,
@@ -369,13 +360,6 @@ for _kind in (
         count=_count_overlap,
         check=_check_questions,
         rank=_overlap_ranker,
-    ),
-    Kind(
-        section=RankingEnsembleSection,
-        interface=_ranking_model,
-        uses=frozenset(("questions",)),
-        made_by="ensemble",
-        rank=_ensemble_ranker,
     ),
 ):
     register(_kind)

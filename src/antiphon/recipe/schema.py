@@ -58,14 +58,6 @@ class Recipe(Section):
         return given
 
     @model_validator(mode="after")
-    def _check_sentencepiece(self) -> "Recipe":
-        for side in ("source", "target"):
-            has_model = getattr(self.data, f"{side}_sentencepiece") is not None
-            if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
-                raise ValueError(f'data.{side}_sentencepiece is set, expected data.{side}_tokens = "sentencepiece"')
-        return self
-
-    @model_validator(mode="after")
     def _check_copying(self) -> "Recipe":
         kinds = self.data.source_tokens, self.data.target_tokens
         if isinstance(self.model, TransducerSection) and self.model.copy_words and kinds != ("words", "words"):
@@ -115,7 +107,7 @@ def settings_of(kind: Kind) -> Iterator[tuple[Key, FieldInfo]]:
     """Every setting that applies to a kind."""
     for section, whole in Recipe.model_fields.items():
         for name, field in section_fields(section, kind).items():
-            if _is_used(whole, kind) and _is_used(field, kind):
+            if kind.accepts(whole.metadata) and kind.accepts(field.metadata):
                 yield (section, name), field
 
 
@@ -197,7 +189,7 @@ def refuse_other_searches(kind: str, names: Iterable[str], where: str) -> None:
 def _needs_warmup(model: Mapping[str, Any]) -> bool:
     """Whether a section ``model``, not checked yet, is that of a transformer."""
     kind = kind_in(model)
-    return isinstance(kind, str) and kind in KINDS and KINDS[kind].section.model_construct(**model).needs_warmup
+    return isinstance(kind, str) and kind in KINDS and KINDS[kind].section.needs_warmup
 
 
 def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -207,11 +199,7 @@ def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _has(kind: Kind, key: Key) -> bool:
     field = section_fields(key[0], kind).get(key[1])
-    return field is not None and _is_used(field, kind)
-
-
-def _is_used(field: FieldInfo, kind: Kind) -> bool:
-    return all(mark.group in kind.uses for mark in field.metadata if isinstance(mark, UsedBy))
+    return field is not None and kind.accepts(field.metadata)
 
 
 def _hint(kind: str, key: Key) -> str:

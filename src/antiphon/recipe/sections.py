@@ -31,7 +31,6 @@ SettingGroup = Literal[
     "questions",  # reads questions and candidate answers
     "vectors",  # reads word vectors
     "epochs",  # is trained by gradient descent
-    "attention",  # attends to the source from every output token, or has members that do
     "tokens",  # learns to predict target tokens
     "search",  # finds outputs by beam search
     "paths",  # can search for the best alignments, too (search.over)
@@ -70,7 +69,7 @@ MetricName = Literal[
     "perplexity",
     "accuracy",
     "edit_distance",
-    "phoneme_error_rate",
+    "symbol_error_rate",
     "word_error_rate",
     "bleu",
     "chrf",
@@ -129,8 +128,6 @@ class DataSection(Section):
     """Further targets for a language model: a text file or a list of them, one sequence per line."""
     vocab_from: Annotated[Path | None, UsedBy("batches")] = None
     """A run whose vocabularies to use, so that models can be combined."""
-    cache: Path | None = None
-    """A folder that caches encoded data, so that the next training on the same files starts at once."""
     swap: Annotated[bool, UsedBy("pairs")] = False
     """Learn to map targets to sources; other settings still describe the file as it is."""
     columns: Annotated[ColumnOrder, UsedBy("pairs")] = SOURCE_TARGET_FEATURES
@@ -148,12 +145,8 @@ class DataSection(Section):
     """Tokens of the source column: characters, space-separated words, or SentencePiece subwords."""
     target_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
     """Tokens of the target column."""
-    source_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the source column; unset: one is trained."""
-    target_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the target column; unset: one is trained."""
     sentencepiece_size: Annotated[int, Field(gt=0, le=10**6), UsedBy("pairs")] = 8000
-    """Vocabulary size of a SentencePiece model trained here."""
+    """Vocabulary size of SentencePiece models, which are trained on the training pairs."""
 
     nfc: bool = False
     """Compose characters to Unicode NFC."""
@@ -221,7 +214,7 @@ class TrainSection(Section):
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
     """Fraction of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
     hidden_sources: Annotated[Annotated[float, Field(ge=0, le=1)] | None, UsedBy("pairs")] = None
-    """Fraction of the pairs in which source tokens become unknown; unset: 0.05 where unknown ones are not copied."""
+    """Fraction of the pairs in which source tokens become unknown; unset: 0.01 where unknown ones are not copied."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Maximum gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
@@ -230,8 +223,6 @@ class TrainSection(Section):
     """EMA decay of the evaluated weights, lower in the first updates; 0 turns it off."""
     checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
     """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
-    log: Literal["tensorboard"] | None = None
-    """Log metrics for TensorBoard in the run folder; needs the extra log."""
 
 
 class SearchSection(Section):
@@ -249,8 +240,6 @@ class SearchSection(Section):
     """What an ensemble averages: the members' probabilities of the next token, or their logs."""
     weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.5, 0.5, 0.5)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
-    channel_prefix: Annotated[Literal["last", "anywhere"], UsedBy("rescoring")] = "last"
-    """In an unfinished output, the channel aligns the last input token to the last output token, or to any."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
     """Hypotheses more than this many nats behind the best are pruned (beam threshold)."""
     commit_margin: Annotated[Nats, UsedBy("streams")] = 1.0
@@ -265,8 +254,6 @@ class SearchSection(Section):
     """Weight of suffix rules beside a network that inflects words; unset: fitted on dev. 0: no rules."""
     length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Added to the log probability for every token of an output."""
-    replace_unknown: Annotated[bool, UsedBy("attention")] = False
-    """Write words outside the vocabulary: as the source words with the largest attention weights."""
     batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32
     """Inputs decoded at once."""
 

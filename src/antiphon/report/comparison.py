@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -63,20 +62,13 @@ def as_json(compared: ComparedSystems) -> dict[str, Any]:
     }
 
 
-def as_markdown(compared: ComparedSystems) -> str:
-    """A Markdown table with the signatures below it."""
-    lines = ["| " + " | ".join(_header(compared)) + " |", "|" + "---|" * len(_header(compared))]
-    lines += ["| " + " | ".join(row) + " |" for row in _rows(compared)]
-    return "\n".join([*lines, "", *notes(compared)])
-
-
 def as_table(compared: ComparedSystems) -> Table:
     """A table for the terminal: a column for each run, and a row for each fact that is known of any."""
     table = Table(show_lines=True)
     (title, *names), *rows = zip(_header(compared), *_rows(compared), strict=True)
     table.add_column(title)
     for name in names:
-        table.add_column(Path(name).name, justify="right", overflow="fold")
+        table.add_column(name, justify="right", overflow="fold")
     for row in (each for each in rows if set(each[1:]) != {"-"}):
         table.add_row(*(cell.replace(" [", "\n[").replace("] ", "]\n") for cell in row))
     return table

@@ -1,4 +1,4 @@
-"""Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, Markdown, TSV and JSON lines."""
+"""Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, TSV and JSON lines."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,6 @@ from antiphon.report.tables import (
     Cell,
     Section,
     as_json_lines,
-    as_markdown,
     as_text,
     as_tsv,
     format_metric,
@@ -147,7 +146,7 @@ def _dicts(rows: Sequence[ReportedPair]) -> list[dict[str, Any]]:
     return [row.to_dict() for row in rows]
 
 
-ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]
+ErrorFormat = Literal["text", "tsv", "jsonl"]
 _GROUPS_SHOWN = 20
 """Rows of a table of groups, unless its kind was requested."""
 _EDITS_SHOWN = 20
@@ -188,7 +187,7 @@ def write_errors(
     if format == "tsv":
         return _errors_tsv(report, names, by)
     lines, sections = list(_error_lines(report, names)), list(_error_sections(report, names, by))
-    return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
+    return as_text(lines, sections, width)
 
 
 def write_suspects(
@@ -202,7 +201,7 @@ def write_suspects(
         return as_tsv(_SUSPECT_HEADER, rows)
     lines = [f"run {name}: the {len(suspects):,} least probable of {count_of(pairs, 'pair')}"]
     sections = [_filled("suspicious pairs", _SUSPECT_HEADER, rows)]
-    return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
+    return as_text(lines, sections, width)
 
 
 def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) -> Section:

@@ -1,4 +1,4 @@
-"""Pictures: training curves, alignments and attention, and curves of one number against another.
+"""Pictures: training curves, alignments and attention.
 
 The ending of the file name is the format: png, svg or pdf; in the last two, text stays text. All need matplotlib, an
 extra.
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Side = Literal["x", "y"]
-"""An axis of a picture."""
 _INK = "#1f3a5f"
 _PATH = "#c0392b"
-_COLOURS = (_INK, _PATH, "#2e8b57", "#b8860b", "#6a5acd")
+_GOLD = "#b8860b"
 _LOG_SCALE_FROM = 5.0
 """Smallest ratio of the largest to the smallest loss for a logarithmic axis."""
 _MAX_INCHES = 60.0
@@ -36,17 +34,6 @@ _LONGEST_UPRIGHT = 5
 """Characters of an output token; with a longer one, all are written upwards so that none overlap."""
 _MAX_LABELS = 140
 """Maximum number of symbols that are labelled along an axis."""
-
-
-_ABOVE: dict[str, Any] = {
-    "textcoords": "offset points",
-    "xytext": (0, 8),
-    "ha": "center",
-    "fontsize": 8,
-    "color": "#444444",
-    "bbox": {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"},
-}
-"""How the label of a point is written: above it, and no line runs through it."""
 
 
 class _Wording(NamedTuple):
@@ -114,10 +101,12 @@ def plot_alignment(
     path: Path,
     *,
     method: str = "alignment",
+    gold: Collection[tuple[int, int]] = (),
 ) -> None:
     """The lattice of a pair: input down, output across, posteriors or attention weights as shades.
 
     For an alignment the path is drawn, as in the figures of the thesis; attention has no path, only largest weights.
+    ``gold`` links, of an input and an output position, are framed.
     """
     I, J = len(source_symbols), len(target_symbols)
     figure = _figure(_inches(0.42 * J + 2.2, 3.6), _inches(0.36 * I + 1.7, 3.2))
@@ -134,37 +123,13 @@ def plot_alignment(
     else:
         axes.set_ylabel("input symbol")
         axes.plot(range(J), rows, linestyle="none", label=wording.marked, **dots)
+    if gold:
+        down, across = zip(*sorted(gold), strict=True)
+        frame: dict[str, Any] = {"marker": "s", "markersize": 15.0, "markerfacecolor": "none", "color": _GOLD}
+        axes.plot(across, down, linestyle="none", label="gold link", **frame)
     _label_symbols(axes, source_symbols, target_symbols)
     figure.legend(loc="outside lower center", frameon=False)
     axes.set_title(wording.title)
-    _save(figure, path)
-
-
-def plot_curves(
-    curves: Mapping[str, Sequence[tuple[float, float]]],
-    across: str,
-    up: str,
-    path: Path,
-    *,
-    logarithmic: Collection[Side] = (),
-    labels: Sequence[str] = (),
-    title: str = "",
-) -> None:
-    """Named curves of points, with ``labels`` above the points of each; ``logarithmic`` names axes."""
-    figure = _figure(5.6, 3.8)
-    axes = figure.subplots()
-    for (name, points), colour in zip(curves.items(), _COLOURS, strict=False):
-        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=name, markersize=4)
-        for label, point in zip(labels, points, strict=False):
-            axes.annotate(label, point, **_ABOVE)
-    axes.set(xlabel=across, ylabel=up, title=title)
-    for side in logarithmic:
-        values = [point[side == "y"] for points in curves.values() for point in points]
-        _use_logarithms(axes, side, max(values) / min(values))
-    axes.margins(x=0.18, y=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
-    if len(curves) > 1:
-        axes.legend(frameon=False)
     _save(figure, path)
 
 
@@ -174,23 +139,16 @@ def _inches(wanted: float, least: float) -> float:
 
 def _scale(axes: "Axes", values: Sequence[float]) -> None:
     """A logarithmic axis with plain numbers beside its ticks, if the values have a wide range."""
-    ratio = max(values) / min(values) if min(values) > 0 else 0.0
-    if ratio >= _LOG_SCALE_FROM:
-        _use_logarithms(axes, "y", ratio)
-
-
-def _use_logarithms(axes: "Axes", side: Side, ratio: float) -> None:
-    """Makes an axis logarithmic, with plain numbers beside its ticks; ``ratio`` is that of largest and smallest."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    few = [1.0, 3.0] if side == "x" else [1.0, 2.0, 5.0]  # numbers along the x axis stand side by side
-    many = few if side == "x" else [1.0, 2.0, 3.0, 5.0, 7.0]
-    subs = many if ratio < 30 else few if ratio < 1000 else [1.0]
-    axes.set(**{f"{side}scale": "log"})
-    axis = axes.xaxis if side == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axis.set_minor_formatter(NullFormatter())
+    ratio = max(values) / min(values) if min(values) > 0 else 0.0
+    if ratio < _LOG_SCALE_FROM:
+        return
+    subs = [1.0, 2.0, 3.0, 5.0, 7.0] if ratio < 30 else [1.0, 2.0, 5.0] if ratio < 1000 else [1.0]
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _label_symbols(axes: "Axes", source_symbols: Sequence[str], target_symbols: Sequence[str]) -> None:

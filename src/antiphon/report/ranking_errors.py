@@ -11,7 +11,6 @@ from antiphon.report.tables import (
     Cell,
     Section,
     as_json_lines,
-    as_markdown,
     as_text,
     as_tsv,
     left_note,
@@ -173,7 +172,7 @@ def write_ranking_errors(
         return as_tsv((*first, *header), rows)
     lines = list(_lines(errors, names))
     sections = [_ranks_section(errors), *(_section(errors, name, found, most) for name, found in lists if found)]
-    return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
+    return as_text(lines, sections, width)
 
 
 def _lists(errors: RankingErrors, names: Sequence[str]) -> list[tuple[str, Sequence[Listed]]]:

@@ -1,8 +1,8 @@
-"""Tables: sections as text, Markdown and TSV, well-formed for any text; and tables of metrics and facts."""
+"""Tables: sections as text and TSV, well-formed for any text; and tables of metrics and facts."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,9 +17,8 @@ from antiphon.metrics.output_metrics import RANKING_METRICS
 from antiphon.terminal import count_of, one_line
 
 if TYPE_CHECKING:
-    from antiphon.api import Evaluation
+    from antiphon.torch_free.results import Evaluation
 
-_MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
 _TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _HUGE = 1e7
@@ -87,15 +86,6 @@ def _missing_note(section: Section, shown: Section) -> str:
     return f"no room for {', '.join(missing)}; --format tsv has all columns" if missing else ""
 
 
-def as_markdown(lines: Sequence[str], sections: Iterable[Section]) -> str:
-    """The lines as a paragraph, then every section as a heading and a table."""
-    parts = ["  \n".join(map(escape_markdown, lines))]
-    for section in sections:
-        parts += [f"## {escape_markdown(section.title)}", "\n".join(_markdown_rows(section))]
-        parts += [escape_markdown(section.note)] if section.note else []
-    return "\n\n".join(parts) + "\n"
-
-
 def as_tsv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """One table with a header line."""
     return "".join("\t".join(map(escape_tsv, row)) + "\n" for row in (header, *rows))
@@ -121,11 +111,6 @@ def left_note(left: int) -> str:
     return f"... and {left:,} more; --most 0 shows all" if left > 0 else ""
 
 
-def escape_markdown(cell: Cell) -> str:
-    """A cell on one line with Markdown markup escaped."""
-    return _MARKDOWN_PUNCTUATION.sub(r"\\\1", _on_one_line(cell))
-
-
 def escape_tsv(cell: Cell) -> str:
     """A cell in which tabs and line ends, and nothing else, are written as ``\\t``, ``\\n`` and ``\\r``."""
     return _shown(cell).translate(_TSV_ESCAPES)
@@ -140,13 +125,6 @@ def _text_table(section: Section) -> Table:
     for row in section.rows:
         table.add_row(*map(_on_one_line, row))
     return table
-
-
-def _markdown_rows(section: Section) -> Iterator[str]:
-    yield f"| {' | '.join(map(escape_markdown, section.header))} |"
-    yield "|" + "---|" * len(section.header)
-    for row in section.rows:
-        yield f"| {' | '.join(map(escape_markdown, row))} |"
 
 
 def _shown(cell: Cell) -> str:
@@ -178,17 +156,6 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     table.add_column("signature", overflow="fold")
     for name, score in evaluation.metrics.items():
         table.add_row(name, format_metric(name, score.value), score.signature)
-    return table
-
-
-def sweep_table(evaluations: "Mapping[float, Evaluation]") -> Table:
-    """A row for every emit bias, with all metrics."""
-    table = Table(title="written while reading")
-    names = list(next(iter(evaluations.values())).metrics)
-    for name in ("emit bias", *names):
-        table.add_column(name, justify="right")
-    for bias, evaluation in evaluations.items():
-        table.add_row(f"{bias:g}", *(format_metric(name, evaluation.metrics[name].value) for name in names))
     return table
 
 

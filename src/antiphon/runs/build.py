@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
-from antiphon.models.two_way_transducer import TwoWayTransducer
+from antiphon.models.transducer import TwoWayTransducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import Recipe, token_kinds
@@ -64,7 +64,6 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         max_length_extra=settings.max_length_extra or LENGTH_EXTRA,
         length_normalisation=settings.length_normalisation,
         length_bias=settings.length_bias,
-        replace_unknown=settings.replace_unknown,
     )
 
 
@@ -80,9 +79,12 @@ def build_normalisation(data: DataSection) -> Normalisation:
 
 
 def build_limits(recipe: Recipe) -> LengthLimits:
-    """Limits on the length of training pairs; a pair must fit into a batch by itself."""
-    cells = [cells for cells in (recipe.data.max_cells, recipe.train.max_batch_cells) if cells]
-    return LengthLimits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
+    """Limits on the length of training pairs, as the model reads them; a pair must fit into a batch by itself."""
+    data = recipe.data
+    lengths = data.max_source_length, data.max_target_length
+    source, target = reversed(lengths) if data.swap else lengths
+    cells = [cells for cells in (data.max_cells, recipe.train.max_batch_cells) if cells]
+    return LengthLimits(source, target, min(cells))
 
 
 def reads_source(recipe: Recipe) -> bool:
@@ -114,7 +116,7 @@ def task_metrics(data: DataSection) -> list[str]:
     if kinds["target"] == "chars":
         return ["accuracy", "edit_distance"]
     if kinds == {"source": "chars", "target": "words"}:
-        return ["accuracy", "edit_distance", "phoneme_error_rate"]
+        return ["accuracy", "edit_distance", "symbol_error_rate"]
     return ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"]
 
 

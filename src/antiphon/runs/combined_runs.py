@@ -1,5 +1,8 @@
-"""Runs whose folder holds copies of other runs: noisy channels and ensembles."""
+"""Runs whose folder holds copies of other runs: noisy channels and ensembles; and the digest that copies share."""
 
+import hashlib
+import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +15,7 @@ from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
-from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import (
     EnsembleSection,
     LanguageModelSection,
@@ -20,13 +23,13 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
-from antiphon.recipe.recipe_file import Settings, change_search
+from antiphon.recipe.recipe_file import Settings, as_table, change_search, without_paths
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
-from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
-from antiphon.storage.manifest import MEMBERS
+from antiphon.storage.files import digest_file, open_regular
+from antiphon.storage.manifest import MEMBERS, PREDICTION_FILES, seal_run
 from antiphon.terminal import count_of
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import Weights
@@ -92,7 +95,6 @@ def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
         features_in_channel=_map_all(direct.features, channel.features, "channel", "feature"),
         features_in_language_model=map_ids(direct.features, language.features),
         weights=Weights(*recipe.search.weights),
-        reading=recipe.search.channel_prefix,
     )
 
 
@@ -222,6 +224,12 @@ def open_members(runs: Sequence[Path]) -> list[RunFolder]:
     return [RunFolder.open(path) for path in runs]
 
 
+def check_member_kind(name: str, kind: Kind) -> None:
+    """Refuses a kind that no ensemble can have as a member."""
+    if kind.search is None:
+        raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
+
+
 def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     """The first member's recipe as that of an ensemble; members that do not fit together are refused by name."""
     recipes = {name: folder.recipe() for name, folder in folders.items()}
@@ -229,8 +237,7 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
         kind = KINDS[each.model.kind]
         if kind.made_by:
             raise RunError(f"{name}: a run of kind {kind.name}, expected a single model; name its members instead")
-        if kind.search is None:
-            raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
+        check_member_kind(name, kind)
     first, *others = folders
     recipe, tokens = recipes[first], set(folders[first].vocab("target").tokens)
     for name in others:
@@ -248,3 +255,47 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
     table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
     return Recipe.model_validate(table)
+
+
+def copy_run(run: RunFolder, target: Path) -> None:
+    """Copies the files of a run, and of its parts, that prediction needs; no path of their data is in the copy."""
+    copy_files(run, PREDICTION_FILES, target)
+    for name, part in run.parts().items():
+        copy_run(part, target / name)
+    RunFolder(target).save_recipe(without_paths(run.recipe()))
+    seal_run(target)
+
+
+def copy_part(run: RunFolder, target: Path) -> None:
+    """Copies a run that becomes a part of another one; without weights it is refused."""
+    if not run.parts():
+        run.trained_weights()
+    copy_run(run, target)
+
+
+def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
+    """Copies the vocabularies and SentencePiece models of a run."""
+    copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
+
+
+def copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
+    """Copies those of the named files that a run has."""
+    for name in names:
+        if run.file(name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            with open_regular(run.file(name)) as content, (target / name).open("wb") as copy:
+                shutil.copyfileobj(content, copy)
+
+
+def run_digest(run: RunFolder) -> str:
+    """SHA-256 of all that outputs depend on: the same for a run and its copies.
+
+    That is the bytes of files, and the recipe without its paths.
+    """
+    names = [name for name in PREDICTION_FILES if name not in ("recipe.toml", "metrics.json")]
+    about = {
+        "recipe": as_table(without_paths(run.recipe())),
+        "files": {name: digest_file(run.file(name)).sha256 for name in names if run.file(name).exists()},
+        "parts": {name: run_digest(part) for name, part in run.parts().items()},
+    }
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

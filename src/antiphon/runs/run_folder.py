@@ -12,8 +12,6 @@ metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            checkpoint to resume training from
 direct/ channel/ lm/ the runs that a noisy channel is made of
-tensorboard/         event files, with train.log = "tensorboard"
-corpus/              encoded corpora, until training ends; with data.cache they are there instead
 """
 
 import json
@@ -21,7 +19,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.kinds import KINDS
@@ -58,6 +56,25 @@ if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a networ
 
 _SHIPPED = Path(__file__).parent / "shipped"
 """Runs that come with the package."""
+_EXPORTED = Path(__file__).parents[1] / "lite" / "shipped"
+"""Exported runs that come with the package; most have no weights for PyTorch."""
+
+
+class Shipped(NamedTuple):
+    """What a run that comes with the package is for, and how good it is, in a sentence; inputs to try."""
+
+    about: str
+    examples: tuple[str, ...]
+
+
+_ABOUT = {
+    "en-stream": Shipped(
+        "English words to phonemes (ARPAbet, stress); 43 % of new words right",
+        ("knight", "elephant", "daylight", "quixotic"),
+    )
+}
+_COUNTS = ("best_epoch", "epochs", "training_seconds", "pairs_per_second")
+"""Numbers among the metrics of a trained run."""
 _RUNS_SHOWN = 5
 """Runs that a message names."""
 
@@ -65,6 +82,13 @@ _RUNS_SHOWN = 5
 def shipped_runs() -> list[str]:
     """The names of the runs that come with the package."""
     return sorted(path.name for path in _SHIPPED.iterdir())
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a path is that of an exported run, or the name of a shipped one that is no run."""
+    if path.exists():
+        return (path / LITE_SETTINGS).is_file() and not holds_run(path)
+    return path.name == str(path) and (_EXPORTED / path).is_dir() and str(path) not in shipped_runs()
 
 
 class RunFolder:
@@ -88,8 +112,6 @@ class RunFolder:
         self.checkpoint = self.file("last.ckpt")
         self.log = self.file("log.csv")
         self.plot = self.file("training.png")
-        self.corpus = path / "corpus"
-        self.tensorboard = path / "tensorboard"
 
     @classmethod
     def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
@@ -101,12 +123,13 @@ class RunFolder:
             raise RunError(f"{path}: a file, expected a run folder")
         if str(path) in shipped_runs() and not path.exists():
             path = _SHIPPED / path
+        if is_exported(path):
+            raise RunError(
+                f"{path}: an exported run, expected a run folder; antiphon predict {path} FILE predicts with it, and "
+                f'antiphon.lite.load("{path}") in Python'
+            )
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
-        if (path / LITE_SETTINGS).is_file() and not holds_run(path):
-            raise RunError(
-                f"{path}: an exported run, expected a run folder; python -m antiphon.lite {path} FILE predicts with it"
-            )
         if not holds_run(path):
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
         manifest = read_verified(path, checkpoint=checkpoint)
@@ -119,6 +142,11 @@ class RunFolder:
         if self._staged is not None and (name in self._removed or (self._staged / name).exists()):
             return self._staged / name
         return self.path / name
+
+    @property
+    def shipped(self) -> Shipped | None:
+        """What the run is, if it comes with the package."""
+        return _ABOUT.get(self.path.name) if self.path.parent == _SHIPPED else None
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
@@ -239,6 +267,17 @@ class RunFolder:
             raise RunError(f"{path}: damaged ({error}), expected JSON") from None
         if not isinstance(metrics, dict):
             raise RunError(f"{path}: not a JSON object, expected the metrics of a run")
+        for name, value in metrics.items():
+            if (name in _COUNTS or name.startswith("dev_")) and type(value) not in (int, float):
+                raise RunError(f"{path}: {name} is no number, expected the metrics of a run")
+        return metrics
+
+    def training_metrics(self, dev_metric: str) -> dict[str, Any]:
+        """The metrics of a run whose training has ended."""
+        metrics = self.metrics()
+        for name in (*_COUNTS, f"dev_{dev_metric}"):
+            if name not in metrics:
+                raise RunError(f"{self.file('metrics.json')}: {name} is missing, expected the metrics of a trained run")
         return metrics
 
     def state(self) -> str:

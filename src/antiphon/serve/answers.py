@@ -6,15 +6,14 @@ from typing import Any, cast
 
 import torch
 
-from antiphon.api import Alignment, Candidate, Model, Prediction
-from antiphon.api.model import NeuralModel
+from antiphon.api.model import Model, NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
 from antiphon.models.recurrent import LanguageModel
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.inputs import as_features, check_features
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.results import END_SYMBOL
+from antiphon.torch_free.results import END_SYMBOL, Alignment, Candidate, Prediction
 
 
 def finite(value: float | None) -> float | None:

@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, WebSocket
@@ -12,13 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive
 
 from antiphon import __version__
 from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import Guard, RefusedError
-from antiphon.serve.monitoring import CONTENT_TYPE, AccessLog
-from antiphon.serve.pages import add_pages
+from antiphon.serve.monitoring import CONTENT_TYPE, RequestMetrics
 from antiphon.serve.run_info import warm_up
 from antiphon.serve.schemas import (
     AlignBody,
@@ -39,8 +40,8 @@ _SOCKET = "/api/stream"
 _CLIENT_GONE = 499
 """What proxies log for a client that has closed the connection before the answer."""
 _SENTENCES = {
-    404: "no such address, expected one that /docs lists",
-    405: "a wrong method, expected one that the header Allow names; /docs lists all",
+    404: "no such address, expected one that /openapi.json lists",
+    405: "a wrong method, expected one that the header Allow names; /openapi.json lists all",
     500: "the service failed on this request; its log says why",
 }
 _ENDPOINTS: tuple[tuple[str, type[RunBody], str], ...] = (
@@ -56,7 +57,7 @@ _ENDPOINTS: tuple[tuple[str, type[RunBody], str], ...] = (
 
 
 def create_app(service: Service) -> ASGIApp:
-    """The whole service: the endpoints, the checks before them, and the log of requests."""
+    """The whole service: the endpoints, the checks before them, and what is measured."""
     access = service.settings.access
     app = FastAPI(
         title="Antiphon",
@@ -84,9 +85,9 @@ def create_app(service: Service) -> ASGIApp:
             allow_origins=access.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After", "X-Request-Id"],
+            expose_headers=["Retry-After"],
         )
-    return AccessLog(guarded, service.metrics, routes)
+    return RequestMetrics(guarded, service.metrics, routes)
 
 
 @asynccontextmanager
@@ -155,7 +156,6 @@ async def answered(service: Service, name: str, body: RunBody, request: Request)
     """The answer, unless it takes too long or the client goes away while it is computed."""
     service.check_running()
     body.run = service.run_name(body.run)
-    request.scope["antiphon"] = {"run": body.run[:100], "inputs": body.item_count}
     try:
         async with asyncio.timeout(service.limits.seconds):
             answer = await unless_gone(request.receive, getattr(service, name)(body))
@@ -198,7 +198,7 @@ def add_errors(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         errors = error.errors()
         if errors[0]["type"] == "json_invalid" or len(errors[0]["loc"]) < 2:
-            return JSONResponse({"error": "the body is not a JSON object, expected one; /docs has examples"}, 400)
+            return JSONResponse({"error": "the body is no JSON object, expected one; /openapi.json has examples"}, 400)
         return JSONResponse({"error": describe_errors(errors)}, 422)
 
     @app.exception_handler(Exception)
@@ -209,3 +209,20 @@ def add_errors(app: FastAPI) -> None:
     async def other(_: Request, error: HTTPException) -> Response:
         sentence = _SENTENCES.get(error.status_code, str(error.detail))
         return JSONResponse({"error": sentence}, error.status_code, headers=error.headers)
+
+
+_PAGE = Path(__file__).parent / "page"
+
+
+def add_pages(app: FastAPI) -> None:
+    """Adds the files of the page by their names, which are known from the start, and the start page as ``/``."""
+    files = StaticFiles(directory=_PAGE)
+    names = {f"/{path.name}": path.name for path in _PAGE.iterdir()} | {"/": "index.html"}
+
+    async def page_file(request: Request) -> Response:
+        response = await files.get_response(names[request.url.path], request.scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    for path in names:
+        app.add_route(path, page_file, include_in_schema=False)

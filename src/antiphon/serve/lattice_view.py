@@ -21,8 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from antiphon.api import Model, PredictOptions
-from antiphon.api.model import NeuralModel
+from antiphon.api.model import Model, NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError
@@ -37,6 +36,7 @@ from antiphon.runs.build import build_beam
 from antiphon.serve.answers import candidate_answer
 from antiphon.serve.schemas import CellBody, LatticeBody, ShownBody
 from antiphon.serve.streams import OpenStream, StreamHistory, StreamPool, StreamSearch, StreamStep
+from antiphon.torch_free.inputs import PredictOptions
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import END_SYMBOL
 from antiphon.torch_free.vocab import END

@@ -1,35 +1,24 @@
-"""What operators see of the service: its metrics, a log of requests, and one of failures.
+"""What operators see of the service: its metrics, and the logs of uvicorn.
 
-The access log has one JSON object for every request and every stream, without any of their text. It goes to standard
-output, failures to standard error, both by the module ``logging``, and neither holds the service up: a line that nobody
-takes is dropped and counted.
+Requests go to standard output, failures to standard error. Neither holds the service up: a line that nobody takes is
+dropped and counted.
 """
 
-import json
 import logging
 import os
-import re
 import select
 import sys
 import time
-from datetime import UTC, datetime
-from typing import Any, TextIO
-from uuid import uuid4
+from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-REQUEST_ID = b"x-request-id"
-"""The header that names a request, in its answer too."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_SERVED = (200, 304)
-"""Files of the page with one of these are not logged: there are dozens for every visit."""
 _AT_ONCE = 4096
 """Bytes that a pipe takes as a whole once it is ready for writing (PIPE_BUF)."""
-_access = logging.getLogger("antiphon.serve.access")
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -62,8 +51,8 @@ class ServiceMetrics:
         return generate_latest(self.registry)
 
 
-class AccessLog:
-    """Middleware that logs and counts requests; files of the page are only logged if they are refused."""
+class RequestMetrics:
+    """Middleware that counts requests and measures their time; all files of the page are one route."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, routes: frozenset[str]) -> None:
         self.app, self.metrics, self.routes = app, metrics, routes
@@ -73,20 +62,17 @@ class AccessLog:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        started, status, size, request_id = time.perf_counter(), 0, 0, id_of(scope)
+        started, status = time.perf_counter(), 0
 
         async def send_noted(message: Message) -> None:
-            nonlocal status, size
+            nonlocal status
             match message["type"]:
                 case "http.response.start" | "websocket.http.response.start":
                     status = message["status"]
-                    message = {**message, "headers": [*message["headers"], (REQUEST_ID, request_id.encode())]}
                 case "websocket.accept":
                     status = 101
                 case "websocket.close":
                     status = message.get("code", 1000)
-                case _:
-                    size += len(message.get("body", b"") or (message.get("text") or "").encode())
             await send(message)
 
         try:
@@ -95,33 +81,10 @@ class AccessLog:
             status = 500
             raise  # to uvicorn, which logs it
         finally:
-            self._log(scope, request_id, status, size, time.perf_counter() - started)
-
-    def _log(self, scope: Scope, request_id: str, status: int, size: int, seconds: float) -> None:
-        route = scope["path"] if scope["path"] in self.routes else "page"
-        self.metrics.requests.labels(route, str(status)).inc()
-        if scope["type"] == "http" and route != "page":
-            self.metrics.request_seconds.labels(route).observe(seconds)
-        if route == "page" and scope["path"] != "/" and status in _SERVED:
-            return
-        entry: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "id": request_id,
-            "client": scope["client"][0] if scope.get("client") else None,
-            "method": scope.get("method", "SOCKET"),
-            "path": scope["path"][:200],
-            "status": status,
-            "bytes": size,
-            "seconds": round(seconds, 6),
-            **scope.get("antiphon", {}),
-        }
-        _access.info(json.dumps(entry))
-
-
-def id_of(scope: Scope) -> str:
-    """The id that a request brings along, such as that of a reverse proxy, or a new one."""
-    given = dict(scope["headers"]).get(REQUEST_ID, b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+            route = scope["path"] if scope["path"] in self.routes else "page"
+            self.metrics.requests.labels(route, str(status)).inc()
+            if scope["type"] == "http" and route != "page":
+                self.metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
 
 
 class UnblockedHandler(logging.Handler):
@@ -151,7 +114,7 @@ class UnblockedHandler(logging.Handler):
 
 def start_log(dropped: Counter, *, access: bool) -> None:
     """Directs the log of this process to standard output (requests, unless ``access`` is False) and error."""
-    _direct(_access, logging.INFO, sys.stdout if access else None, dropped)
+    _direct(logging.getLogger("uvicorn.access"), logging.INFO, sys.stdout if access else None, dropped)
     for name in ("antiphon.serve", "uvicorn", "asyncio"):
         _direct(logging.getLogger(name), logging.ERROR, sys.stderr, dropped)
 
@@ -160,4 +123,6 @@ def _direct(logger: logging.Logger, level: int, stream: TextIO | None, dropped: 
     """Directs a logger to a stream alone; None discards its lines."""
     logger.setLevel(level)
     logger.propagate = False
-    logger.handlers = [logging.NullHandler() if stream is None else UnblockedHandler(stream.fileno(), dropped)]
+    handler = logging.NullHandler() if stream is None else UnblockedHandler(stream.fileno(), dropped)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.handlers = [handler]

@@ -5,17 +5,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from antiphon.api import Model, NoisyChannelModel, PredictOptions, RankingModel
-from antiphon.api.model import NeuralModel
+from antiphon.api.model import Model, NeuralModel, NoisyChannelModel
+from antiphon.api.ranking_model import RankingModel
 from antiphon.exceptions import AntiphonError
 from antiphon.ranking.questions import Answer, Question, read_questions
-from antiphon.ranking.rankers import LogOddsRanker
+from antiphon.ranking.rankers import MatchRanker
 from antiphon.recipe.schema import token_kinds
 from antiphon.recipe.sections import TokenKind
 from antiphon.serve.answers import tokens_answer
 from antiphon.serve.lattice_view import transducer_of
 from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep
 from antiphon.terminal import silent
+from antiphon.torch_free.inputs import PredictOptions
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.vocab import SPECIALS
 from antiphon.training.prepare import pairs_of
@@ -33,7 +34,7 @@ _WARM_UP_SYMBOLS, _WARM_UP_TIMES = 6, 3
 def can_explain(model: Model) -> bool:
     """Whether a run has weights of the words that it ranks by."""
     ranker = model.ranker if isinstance(model, RankingModel) else None
-    return isinstance(ranker, LogOddsRanker) and ranker.explain is not None
+    return isinstance(ranker, MatchRanker) and ranker.explain is not None
 
 
 def why_no_stream(model: Model) -> str | None:
@@ -59,6 +60,7 @@ def describe(name: str, model: Model) -> dict[str, Any]:
     features = sorted(model.codec.known_features) if model.reads_features else []
     return {
         "name": name,
+        "about": about(model, tokens),
         "kind": model.kind,
         "encoder": encoder,
         "can": capabilities(model, streams=reason is None),
@@ -74,6 +76,17 @@ def describe(name: str, model: Model) -> dict[str, Any]:
         "weights": model.weights._asdict() if isinstance(model, NoisyChannelModel) else None,
         "examples": examples_of(model),
     }
+
+
+def about(model: Model, tokens: dict[str, TokenKind]) -> str:
+    """What a run maps to what, and how good it is, in a sentence."""
+    if model.shipped is not None:
+        return model.shipped.about
+    metric = model.recipe.train.dev_metric
+    value = model.metrics.get(f"dev_{metric}")
+    names = {"chars": "letters", "words": "words or symbols", "sentencepiece": "subwords"}
+    quality = "" if value is None else f"; {metric.replace('_', ' ')} on its dev pairs {value:.4g}"
+    return f"{names[tokens['source']]} to {names[tokens['target']]}{quality}"
 
 
 def capabilities(model: Model, *, streams: bool) -> dict[str, bool]:
@@ -92,6 +105,8 @@ def capabilities(model: Model, *, streams: bool) -> dict[str, bool]:
 
 def examples_of(model: Model) -> list[dict[str, Any]]:
     """A few inputs of the run's own data, or none if these are no longer there."""
+    if model.shipped is not None:
+        return [{"input": text, "features": ""} for text in model.shipped.examples]
     data = model.recipe.data
     for path in (data.dev, data.test, data.train):
         try:

@@ -1,7 +1,9 @@
 """What requests carry and answers have, with examples; unknown keys and wrong types are refused."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -39,12 +41,6 @@ class RunBody(Body):
     """What is asked of a run."""
 
     run: RunName = ""
-
-    @property
-    def item_count(self) -> int:
-        """The number of inputs, pairs, sentences or texts that a request carries; 1 if it carries a single input."""
-        given = [getattr(self, name, None) for name in ("inputs", "pairs", "sentences", "texts")]
-        return next((len(items) for items in given if items is not None), 1)
 
 
 class TextInput(Body):
@@ -157,7 +153,7 @@ def describe_errors(errors: Sequence[Mapping[str, Any]]) -> str:
     first = errors[0]
     where, message = _key(first), str(first["msg"])
     if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key, expected one of the keys in /docs"
+        return f"{where}: unknown key, expected one of those in /openapi.json"
     unknown = [_key(each) for each in errors if each["type"] == "extra_forbidden"]
     hint = f", and {unknown[0]} is an unknown key" if unknown and first["type"] == "missing" else ""
     return f"{where or 'body'}: {message[:1].lower()}{message[1:]}{hint}"
@@ -169,168 +165,8 @@ def _key(error: Mapping[str, Any]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")[:100]
 
 
-_SYMBOLS = ["k", "n", "i", "g", "h", "t", "</s>"]
-_CANDIDATE = {
-    "text": "N AY T",
-    "tokens": ["N", "AY", "T"],
-    "probability": 0.885,
-    "log_probability": -0.122,
-    "score": -0.122,
-}
-_NEXT = {"summed": [["N", 0.892], ["K", 0.06]], "best_path": [["N", 0.95], ["EY", 0.033]], "read_on": 0.0}
-_ABILITIES = ("predict", "score", "align", "lattice", "stream", "rank", "explain", "tokens")
-_RUN = {
-    "name": "demo",
-    "kind": "transducer",
-    "encoder": "bidirectional",
-    "can": {name: name in ("predict", "score", "align", "lattice") for name in _ABILITIES},
-    "source_tokens": "chars",
-    "target_tokens": "words",
-    "join": " ",
-    "reads_features": False,
-    "features": [],
-    "beam": 4,
-    "policies": [],
-    "margin": None,
-    "why_no_stream": "this run has a bidirectional encoder and cannot write before its input has ended",
-    "weights": None,
-    "examples": [{"input": "knight", "features": ""}],
-}
-_RANKING_RUN = {
-    "name": "answers",
-    "kind": "matcher",
-    "encoder": None,
-    "can": {name: name in ("rank", "explain") for name in _ABILITIES},
-    "source_tokens": "words",
-    "why_no_stream": None,
-    "examples": [{"question": "which colour ?", "sentences": ["the house was red", "the owl"]}],
-}
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "runs": {
-        "version": "0.1.0",
-        "needs_token": False,
-        "runs": [_RUN, {**_RUN, **_RANKING_RUN}],
-        "limits": {
-            "inputs": 256,
-            "characters": 2000,
-            "body_bytes": 1000000,
-            "cells": 300000,
-            "candidates": 100,
-            "streams": 256,
-            "seconds": 30.0,
-        },
-    },
-    "predict": {
-        "run": "demo",
-        "predictions": [
-            {
-                "source": "knight",
-                "text": "N AY T",
-                "reason": None,
-                "origin": "model",
-                "probability": 0.885,
-                "log_probability": -0.122,
-                "score": -0.122,
-                "alignment": [[1, 0], [2, 1], [5, 2]],
-                "source_symbols": _SYMBOLS,
-                "unknown": [],
-                "tokens": ["N", "AY", "T"],
-                "nbest": [
-                    {
-                        **_CANDIDATE,
-                        "token_probabilities": [0.892, 0.997, 0.995, 0.999],
-                        "rows": [1, 2, 5],
-                        "parts": None,
-                    }
-                ],
-            },
-            {
-                "source": "",
-                "text": None,
-                "reason": "the input is empty",
-                "origin": "model",
-                "probability": None,
-                "log_probability": None,
-                "score": None,
-                "alignment": [],
-                "source_symbols": ["</s>"],
-                "unknown": [],
-                "tokens": [],
-                "nbest": [],
-            },
-        ],
-    },
-    "score": {
-        "run": "demo",
-        "scores": [{"log_probability": -0.122, "probability": 0.885, "tokens": 4, "perplexity": 1.031}],
-    },
-    "align": {
-        "run": "demo",
-        "alignments": [
-            {
-                "source": _SYMBOLS,
-                "target": ["N", "AY", "T", "</s>"],
-                "alignment": [[1, 0], [2, 1], [5, 2]],
-                "rows": [1, 2, 5, 6],
-                "posterior": [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]],
-                "method": "alignment",
-                "log_probability": -0.122,
-            }
-        ],
-    },
-    "rank": {
-        "run": "answers",
-        "ranking": [{"sentence": "the house was red", "index": 0, "score": 3.1, "probability": 0.957}],
-    },
-    "tokens": {
-        "run": "lm",
-        "texts": [
-            {
-                "text": "knight",
-                "log_probability": -12.03,
-                "perplexity": 5.58,
-                "tokens": [{"token": "k", "probability": 0.013, "rank": 21, "next": [["s", 0.113], ["c", 0.09]]}],
-            }
-        ],
-    },
-    "lattice": {
-        "run": "demo",
-        "ended": True,
-        "method": "alignment",
-        "source": _SYMBOLS,
-        "target": ["N", "AY", "T", "</s>"],
-        "text": "N AY T",
-        "rows": [1, 2, 5, 6],
-        "posterior": [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]],
-        "write": [[0.06, 0.185, 0.698, 0.033], [1.0, 0.0, 0.999, 0.999]],
-        "next": [_NEXT],
-        "log_probability": -0.122,
-        "probability": 0.885,
-        "candidates": [{**_CANDIDATE, "parts": None}],
-        "dropped": [
-            {
-                "text": "K N AY T",
-                "tokens": ["K", "N", "AY", "T"],
-                "probability": 0.016,
-                "log_probability": -4.12,
-                "step": 4,
-            }
-        ],
-        "written": 3,
-    },
-    "cell": {
-        "run": "demo",
-        "row": 1,
-        "column": 0,
-        "write": 1.0,
-        "read": 0.0,
-        "posterior": 1.0,
-        "reached": 1.0,
-        "best_row": 1,
-        "next": [["N", 0.95], ["EY", 0.033]],
-        **_NEXT,
-    },
-}
+EXAMPLES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
+"""An answer of each endpoint."""
 
 
 def documented(name: str) -> dict[int | str, dict[str, Any]]:

@@ -9,9 +9,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from antiphon.api import Model
-from antiphon.child_processes import Terminated, raise_on_signals
-from antiphon.exceptions import InputError
+from antiphon.api.model import Model
+from antiphon.exceptions import InputError, Terminated, raise_on_signals
 from antiphon.serve.app import create_app
 from antiphon.serve.monitoring import start_log
 from antiphon.serve.service import Service
@@ -118,7 +117,6 @@ def serve(models: Mapping[str, Model], settings: ServiceSettings) -> None:
         ws="websockets-sansio",
         ws_max_size=settings.limits.body_bytes,
         log_config=None,
-        access_log=False,
         server_header=False,
         headers=_SECURITY_HEADERS,
         limit_concurrency=settings.limits.streams + _CONNECTIONS,

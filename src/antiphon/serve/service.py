@@ -7,8 +7,8 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from antiphon import __version__
-from antiphon.api import Model, Prediction, PredictOptions, RankingModel
-from antiphon.api.model import NeuralModel
+from antiphon.api.model import Model, NeuralModel
+from antiphon.api.ranking_model import RankingModel
 from antiphon.ranking.questions import Answer, Question
 from antiphon.serve.answers import alignment_answer, features_of, prediction_answer, score_answers, tokens_answer
 from antiphon.serve.batcher import Batcher, Compute, StoppingError
@@ -28,8 +28,9 @@ from antiphon.serve.schemas import (
 )
 from antiphon.serve.settings import ServiceSettings
 from antiphon.serve.streams import StreamPool, StreamSearch
-from antiphon.torch_free.inputs import as_source
+from antiphon.torch_free.inputs import PredictOptions, as_source
 from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import Prediction
 
 Json = dict[str, Any]
 _LONG = 64

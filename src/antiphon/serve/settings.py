@@ -82,7 +82,7 @@ class ServiceSettings:
     wait_seconds: float = 0.004
     """How long the first of several requests waits for others to be decoded with it."""
     access_log: bool = True
-    """Whether every request is written to standard output, as JSON."""
+    """Whether every request is logged on standard output."""
 
 
 def is_origin(text: str) -> bool:

@@ -11,7 +11,7 @@ from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from antiphon.api import Model
+from antiphon.api.model import Model
 from antiphon.exceptions import AntiphonError
 from antiphon.serve.answers import features_of
 from antiphon.serve.batcher import packed

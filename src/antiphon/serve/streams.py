@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from antiphon.api import Model
+from antiphon.api.model import Model
 from antiphon.decode.captured_step import CAPTURING
 from antiphon.metrics.delay import Delays, average_lagging
 from antiphon.torch_free.streams import StreamGroup

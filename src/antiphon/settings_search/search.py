@@ -1,23 +1,25 @@
-"""The state of a search, which any number of processes and machines share: an Optuna study in a database.
+"""A search, which any number of processes and machines share: an Optuna study in a database.
 
-A trial waits, runs in one process, and is then complete, pruned or failed. One that has lost its process, or was given
-back, is repeated by a further trial of the study, which resumes it from its last checkpoint: of trials that repeat each
-other one counts. The first ``total`` of those that count make up the search.
+Every process trains one trial after another. Optuna gives each trial to one process and, if that process is silent for
+too long, to another one, which resumes the run of the trial from its last checkpoint. Test data are never used: the dev
+metric decides.
 """
 
+import csv
 import hashlib
 import json
+import math
 import sqlite3
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread
 from typing import Any, Literal
 
 import optuna
@@ -26,20 +28,28 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials, get_storage
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy import Connection, NullPool, event, make_url
+from sqlalchemy import NullPool, event, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
+from torch import nn
 
-from antiphon.exceptions import RunError
+from antiphon.exceptions import AntiphonError, RunError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
+from antiphon.recipe.recipe_file import save_recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.storage.files import refuse_links
-from antiphon.training.callback import EpochReport
+from antiphon.storage.files import atomic_replacement, refuse_links
+from antiphon.training.callback import Callback
+from antiphon.training.loop import Interrupted
+from antiphon.training.state import History
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 warnings.filterwarnings("ignore", category=ExperimentalWarning)  # heartbeats
 
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 5, 30
-"""How often a process reports that it is alive, and after how long a silence its trials are repeated."""
+"""How often a process reports that it is alive, and after how long a silence its trial is repeated."""
+_POLL_SECONDS = 1.0
+"""How often a process without a trial looks for one that was lost."""
 _LOCK_SECONDS = 60.0
 """How long a process waits for others that write into an SQLite file."""
 _OPEN_ATTEMPTS = 5
@@ -50,6 +60,24 @@ _STARTUP_TRIALS = 4
 _MAX_RANDOM_TRIALS, _RANDOM_PART = 10, 3
 """TPE draws a third of the trials at random before it begins to learn, but at most this many."""
 _RETRY = RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)
+_MAX_RETRIES = 2
+_RETRY_KILLED = RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRIES, inherit_intermediate_values=True)
+"""A trial that kills its process is not repeated for ever."""
+
+TrainTrial = Callable[[Recipe, Path, Callback], None]
+"""Trains a recipe into a folder, or resumes the run there."""
+State = Literal["complete", "pruned", "failed", "running", "waiting"]
+_STATES: dict[TrialState, State] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+
+
+class _DriverError(AntiphonError):
+    """The library of a database is not installed."""
 
 
 @dataclass(frozen=True)
@@ -63,136 +91,160 @@ class SearchOptions:
     storage: str | None = None
 
 
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial with settings such as ``train.seed=7``; ``value`` is its dev metric so far.
+
+    If it failed, ``problem`` says why. Trials with equal values are ranked by ``perplexity``.
+    """
+
+    settings: tuple[str, ...]
+    value: float = 0.0
+    epochs: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+    state: State = "complete"
+    number: int = 0
+    perplexity: float | None = None
+
+    @property
+    def tie_break(self) -> tuple[float, int]:
+        """The lower, the better among trials with the same value."""
+        return (math.inf if self.perplexity is None else self.perplexity, self.number)
+
+
+class TrialReport(Callback):
+    """Reports every epoch of a trial, also those before a resume, and ends it if it falls behind others."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._metric, self._max_epochs = trial, "", 0
+
+    def on_train_begin(self, history: History, max_epochs: int) -> None:
+        """Reports the epochs before a resume."""
+        self._metric, self._max_epochs = f"dev_{history.metric}", max_epochs
+        for row in history.rows:
+            self._report(row)
+
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
+        """Reports an epoch."""
+        self._report(metrics)
+
+    def _report(self, row: Mapping[str, float]) -> None:
+        epoch = int(row["epoch"])
+        if epoch not in self._trial.storage.get_trial(self._trial._trial_id).intermediate_values:
+            self._trial.report(row[self._metric], epoch)
+        if epoch < self._max_epochs and self._trial.should_prune():
+            raise optuna.TrialPruned
+
+
 class SettingsSearch:
     """A search as one of its processes sees it, between ``joined`` and its end."""
 
-    _rdb: RDBStorage
     study: optuna.Study
+    _rdb: RDBStorage
 
     def __init__(self, space: SearchSpace, options: SearchOptions) -> None:
-        self.space, self.options, self._running = space, options, set[int]()
-        self._claiming = Lock()
+        self.space, self.options = space, options
 
-    @cached_property
+    @property
     def total(self) -> int:
         """The number of trials that there will be."""
         return sum(1 for _ in self.space.choices()) if self.options.sampler == "grid" else self.options.trials
 
-    @property
-    def is_over(self) -> bool:
-        """Whether every trial has ended, in all processes."""
-        trials = self.trials()[: self.total]
-        return len(trials) == self.total and all(trial.state.is_finished() and not is_lost(trial) for trial in trials)
-
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Inside, this process takes part; a search of another recipe or space in the folder is refused."""
+        """Inside, this process takes part; a search of another recipe or space in the folder is refused.
+
+        Trials that failed before are tried again.
+        """
         self.space.out.mkdir(parents=True, exist_ok=True)
-        over = Event()
-        heartbeat = Thread(target=self._beat, args=(over,), daemon=True)
         with self._opened_database():
             self._open_study()
-            for trial in self.trials():
-                if trial.state == TrialState.FAIL:
+            for trial in self._trials():
+                if trial.state == TrialState.FAIL and not _is_repeated(trial):
                     _RETRY(self.study, trial)
-            heartbeat.start()
-            try:
-                yield
-            finally:
-                over.set()
-                heartbeat.join()
+            if self.options.sampler == "grid":
+                for choice in self.space.choices():
+                    self.study.enqueue_trial(choice, skip_if_exists=True)
+            yield
 
-    def trials(self) -> list[FrozenTrial]:
-        """The trials that count: of those that repeat each other the first that has not failed, or else the last."""
-        repeated: dict[int, list[FrozenTrial]] = {}
-        for trial in self.study.get_trials(deepcopy=False):
-            first = _RETRY.retried_trial_number(trial)
-            repeated.setdefault(trial.number if first is None else first, []).append(trial)
-        return [next((each for each in same if each.state != TrialState.FAIL), same[-1]) for same in repeated.values()]
-
-    def claim(self) -> Trial | None:
-        """A trial for this process to train; None if all have ended or are being trained."""
-        with self._claiming:  # threads of one process would repeat a lost trial twice
+    def run(self, train: TrainTrial, show: Callable[[list[TrialResult]], None]) -> None:
+        """Trains trials until all have ended, also those of other processes; ``show`` is given all after each."""
+        while True:
             fail_stale_trials(self.study)
-            for trial in filter(is_lost, self.trials()):
-                _RETRY(self.study, trial)
-            while True:
-                trials = self.trials()
-                for rank, trial in enumerate(trials[: self.total]):
-                    if trial.state == TrialState.WAITING and self._take(trial):
-                        return self._with_values(trial, rank)
-                if len(trials) >= self.total:
-                    return None
-                self.study.add_trial(optuna.create_trial(state=TrialState.WAITING))
+            self._fail_unheard()
+            states = Counter(trial.state for trial in self.study.get_trials(deepcopy=False) if not _is_lost(trial))
+            may_draw = self.options.sampler != "grid" and states.total() < self.total
+            if states[TrialState.WAITING] or may_draw:
+                self._run_one(train)
+            elif states[TrialState.RUNNING]:
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
+            show(self.results())
 
-    def report(self, trial: Trial, epoch: EpochReport) -> bool:
-        """Records an epoch; whether the trial goes on: not if it is pruned, or was silent and is repeated elsewhere."""
-        with suppress(UpdateFinishedTrialError):
-            if epoch.epoch not in self._rdb.get_trial(trial._trial_id).intermediate_values:
-                trial.report(epoch.value, epoch.epoch)
-            trial.set_user_attr("max_epochs", epoch.max_epochs)
-            trial.set_user_attr("seconds", epoch.seconds)
-            return epoch.epoch >= epoch.max_epochs or not trial.should_prune()
-        return False
+    def _fail_unheard(self) -> None:
+        """Repeats trials whose process died before their first heartbeat, of which Optuna takes no notice."""
+        with self._rdb.engine.connect() as connection:
+            heard = set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
+        for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+            started = trial.datetime_start or datetime.now()
+            if trial._trial_id not in heard and datetime.now() - started > timedelta(seconds=_GRACE_SECONDS):
+                with suppress(UpdateFinishedTrialError):  # another process repeats it
+                    self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+                    _RETRY_KILLED(self.study, trial)
 
-    def complete(
-        self, trial: Trial, value: float, epochs: int, seconds: float, perplexity: float | None = None
-    ) -> None:
-        """Ends a trial with its dev metric; its perplexity decides between equal values."""
-        self._end(trial, TrialState.COMPLETE, value, epochs=epochs, seconds=seconds, perplexity=perplexity)
+    def _run_one(self, train: TrainTrial) -> None:
+        try:
+            self.study.optimize(partial(self._train, train), n_trials=1, catch=(AntiphonError,), gc_after_trial=True)
+        except UpdateFinishedTrialError:  # the trial was silent for too long, and is repeated
+            return
+        except ValueError as error:
+            if "Cannot tell" not in str(error):
+                raise
 
-    def prune(self, trial: Trial) -> None:
-        """Ends a trial whose pruning ``report`` has asked for."""
-        self._end(trial, TrialState.PRUNED)
-
-    def fail(self, trial: Trial, problem: str) -> None:
-        """Ends a trial that could not be trained."""
-        self._end(trial, TrialState.FAIL, problem=problem, kills=0)
-
-    def give_back(self, trial: Trial, **attributes: Any) -> None:
-        """Ends a trial that any process may repeat."""
-        self._end(trial, TrialState.FAIL, **attributes)
-
-    def _end(self, trial: Trial, state: TrialState, value: float | None = None, **attributes: Any) -> None:
-        with suppress(UpdateFinishedTrialError):  # another process repeats it
-            for name, attribute in attributes.items():
-                trial.set_user_attr(name, attribute)
-            self.study.tell(trial, value, state, skip_if_finished=True)
-        self._running.discard(trial._trial_id)
-
-    def _take(self, trial: FrozenTrial) -> bool:
-        """Whether this process gets a waiting trial; the first heartbeat comes before, so that none runs without."""
-        self._rdb.record_heartbeat(trial._trial_id)
-        with suppress(UpdateFinishedTrialError):
-            if self._rdb.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
-                self._running.add(trial._trial_id)
-                return True
-        return False
-
-    def _with_values(self, trial: FrozenTrial, rank: int) -> Trial:
-        """A trial with its values, which depend on its rank and not on the process that draws them."""
-        if self.options.sampler == "grid":
-            choice = next(islice(self.space.choices(), rank, None))
-            self._rdb.set_trial_system_attr(trial._trial_id, "fixed_params", choice)
-        seed = zlib.crc32(f"{self.options.seed} {rank}".encode())
-        study = optuna.load_study(
-            study_name=self.study.study_name,
-            storage=self._storage,
-            sampler=_make_sampler(self.options, seed),
-            pruner=_make_pruner(self.options),
-        )
-        claimed = Trial(study, trial._trial_id)
-        if claimed.user_attrs.get("problem"):
-            claimed.set_user_attr("problem", "")
+    def _train(self, train: TrainTrial, trial: Trial) -> float:
+        """The dev metric of a trial, trained without the test file."""
+        seed = zlib.crc32(f"{self.options.seed} {trial.number}".encode())
+        self.study.sampler = _make_sampler(self.options, seed)  # values do not depend on the process that draws them
         for axis in self.space.axes:
-            axis.suggest(claimed)
-        return claimed
+            axis.suggest(trial)
+        trial.set_user_attr("problem", "")
+        settings = self.space.settings_of(trial.params)
+        folder, metric = self.space.folder(settings), self.space.dev_metric
+        try:
+            refuse_links(self.space.out, [folder.name])
+            recipe = self.space.recipe(settings)
+            recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": None})})
+            train(recipe, folder, TrialReport(trial))
+            metrics = RunFolder.open(folder).metrics()
+            value = float(metrics[f"dev_{metric}"])
+            if not math.isfinite(value):
+                raise RunError(f"dev {metric} is {value}, expected a finite number")
+        except AntiphonError as error:
+            trial.set_user_attr("problem", str(error))
+            raise
+        except (KeyboardInterrupt, Interrupted):  # it waits for another process, or for the next start
+            _RETRY(self.study, self.study.get_trials(deepcopy=False)[trial.number])
+            raise
+        found = {"epochs": metrics["epochs"], "seconds": metrics["training_seconds"]}
+        for name, attribute in (found | {"perplexity": metrics.get("dev_perplexity")}).items():
+            trial.set_user_attr(name, attribute)
+        return value
 
-    def _beat(self, over: Event) -> None:
-        while not over.wait(_HEARTBEAT_SECONDS):
-            with suppress(SQLAlchemyError, StorageInternalError):  # a database that is away for a moment
-                for trial_id in tuple(self._running):
-                    self._rdb.record_heartbeat(trial_id)
+    def results(self) -> list[TrialResult]:
+        """All trials that have begun, from best to worst, then those that were pruned, failed, run and wait again."""
+        sign, order = 1 if self.space.dev_metric in LOWER_IS_BETTER else -1, list(_STATES.values())
+        results = [_result(trial, self.space) for trial in self._trials()]
+        return sorted(results, key=lambda each: (order.index(each.state), sign * each.value, each.tie_break))
+
+    def _trials(self) -> list[FrozenTrial]:
+        """The trials that have values: of those with the same the first that is complete, or else the last."""
+        found: dict[tuple[str, ...], list[FrozenTrial]] = {}
+        for trial in self.study.get_trials(deepcopy=False):
+            if len(trial.params) == len(self.space.axes):
+                found.setdefault(self.space.settings_of(trial.params), []).append(trial)
+        return [next((each for each in same if each.state == TrialState.COMPLETE), same[-1]) for same in found.values()]
 
     @contextmanager
     def _opened_database(self) -> Iterator[None]:
@@ -210,7 +262,7 @@ class SettingsSearch:
                 yield
             finally:
                 self._rdb.engine.dispose()
-        except (SQLAlchemyError, StorageInternalError, ImportError) as error:
+        except (SQLAlchemyError, StorageInternalError, _DriverError) as error:
             cause = error.__cause__ or error
             reason = str(getattr(cause, "orig", cause)).strip().partition("\n")[0].rstrip(".")
             raise RunError(f"{place}: {reason}, expected a database that can be read and written{advice}") from error
@@ -229,6 +281,7 @@ class SettingsSearch:
             study_name=hashlib.sha256(json.dumps([folder, now], sort_keys=True).encode()).hexdigest()[:16],
             direction="minimize" if self.space.dev_metric in LOWER_IS_BETTER else "maximize",
             load_if_exists=True,
+            pruner=_make_pruner(self.options),
         )
         self.study.set_user_attr("folder", folder)
         self.study.set_user_attr("search", now)
@@ -239,11 +292,6 @@ def _without_password(url: str) -> str:
         return make_url(url).render_as_string()
     except ValueError:  # SQLAlchemy raises it for ports alone
         raise RunError("--storage: the port is not a number, expected a URL such as postgresql://HOST/NAME") from None
-
-
-def is_lost(trial: FrozenTrial) -> bool:
-    """Whether a trial has lost its process or was given back, and is to be repeated."""
-    return trial.state == TrialState.FAIL and not trial.user_attrs.get("problem")
 
 
 def _open_database(url: str | None, file: Path) -> RDBStorage:
@@ -259,20 +307,59 @@ def _open_database(url: str | None, file: Path) -> RDBStorage:
                 engine,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
                 grace_period=_GRACE_SECONDS,
-                heartbeat_stale_trial_callback=_RETRY,
+                heartbeat_stale_trial_callback=_RETRY_KILLED,
             )
             break
+        except ImportError as error:
+            raise _DriverError(str(error)) from error
         except (SQLAlchemyError, StorageInternalError):
             if not attempts_left:
                 raise
             time.sleep(_OPEN_PAUSE)
     if url is None:
-        event.listen(rdb.engine, "begin", _begin_immediately)
+        event.listen(rdb.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return rdb
 
 
-def _begin_immediately(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _is_lost(trial: FrozenTrial) -> bool:
+    """Whether a trial has lost its process."""
+    return trial.state == TrialState.FAIL and not trial.user_attrs.get("problem")
+
+
+def _is_repeated(trial: FrozenTrial) -> bool:
+    """Whether Optuna repeats a lost trial by itself, at once."""
+    return _is_lost(trial) and len(_RETRY.retry_history(trial)) < _MAX_RETRIES
+
+
+def _result(trial: FrozenTrial, space: SearchSpace) -> TrialResult:
+    attributes, epochs = trial.user_attrs, trial.intermediate_values
+    return TrialResult(
+        settings=space.settings_of(trial.params),
+        value=trial.value if trial.value is not None else epochs[max(epochs)] if epochs else 0.0,
+        epochs=attributes.get("epochs", max(epochs, default=0)),
+        seconds=attributes.get("seconds", trial.duration.total_seconds() if trial.duration else 0.0),
+        problem=attributes.get("problem") or ("its process was killed" if _is_lost(trial) else ""),
+        state=_STATES[trial.state],
+        number=trial.number,
+        perplexity=attributes.get("perplexity"),
+    )
+
+
+def save_results(results: Sequence[TrialResult], space: SearchSpace) -> Path:
+    """Writes the table as ``grid.tsv`` and the best recipe as ``best.toml``; the path of the latter."""
+    best, out = results[0], space.out
+    if best.state != "complete":
+        raise RunError(f"{space.folder(best.settings)}: every combination failed, the first with: {best.problem}")
+    with atomic_replacement(out / "grid.tsv") as new, new.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        names = [setting.partition("=")[0] for setting in best.settings]
+        writer.writerow([*names, f"dev_{space.dev_metric}", "epochs", "seconds", "problem", "state"])
+        for result in results:
+            values = [setting.partition("=")[2] for setting in result.settings]
+            measured = [f"{result.value:.6g}", result.epochs, result.seconds]
+            writer.writerow([*values, *measured, result.problem, result.state])
+    save_recipe(space.recipe(best.settings), out / "best.toml")
+    return out / "best.toml"
 
 
 def _make_sampler(options: SearchOptions, seed: int) -> BaseSampler:

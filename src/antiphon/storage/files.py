@@ -97,10 +97,10 @@ def write_atomically(path: Path, text: str) -> None:
         new.write_text(text, encoding="utf-8", newline="\n")
 
 
-def new_scratch_folder(parent: Path, mode: int = 0o777) -> Path:
+def new_scratch_folder(parent: Path) -> Path:
     """A new folder inside ``parent``, which ``sweep`` keeps as long as this process lives."""
     folder = parent / scratch_name()
-    folder.mkdir(mode)
+    folder.mkdir()
     return folder
 
 
@@ -193,7 +193,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     on failure if they are empty.
     """
     while True:
-        made = _make_folders(path)
+        made = make_folders(path)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # another process made the folder and removed it again
@@ -209,13 +209,13 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
             yield
             return
         except BaseException:
-            _remove_empty(made)
+            remove_empty(made)
             raise
         finally:
             os.close(descriptor)
 
 
-def _make_folders(path: Path) -> list[Path]:
+def make_folders(path: Path) -> list[Path]:
     """Creates a folder and its parents; those that were created, the innermost first."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: a file, expected a folder")
@@ -235,7 +235,16 @@ def resolved(path: Path) -> Path:
         raise RunError(f"{path}: a loop of symbolic links, expected a path without one") from None
 
 
-def _remove_empty(folders: list[Path]) -> None:
+def beside(folder: Path, what: str) -> Path:
+    """A folder beside another for what belongs to it: ``runs/a-pairs`` of ``runs/a``."""
+    named = folder if folder.name not in ("", "..") else resolved(folder)
+    if not named.name:
+        raise RunError(f"{folder}: has no folder beside it, expected another one")
+    return named.with_name(f"{named.name}-{what}")
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders, the innermost first, as long as they are empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -265,7 +274,7 @@ class Entry:
 FileState = tuple[int, ...]
 """Device, number, size and times of a file: the same as long as it is not changed."""
 _known: dict[FileState, Entry] = {}
-"""Digests that this process has computed, or was given by the process that started it."""
+"""Digests that this process has computed."""
 
 
 def digest_file(path: Path) -> Entry:
@@ -284,16 +293,6 @@ def _digest(file: io.BufferedReader) -> Entry:
     if time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED_SECONDS:
         _known[state] = entry
     return entry
-
-
-def known_digests() -> tuple[tuple[FileState, Entry], ...]:
-    """All digests that this process knows, for ``trust_digests`` in a process that it starts."""
-    return tuple(_known.items())
-
-
-def trust_digests(digests: Iterable[tuple[FileState, Entry]]) -> None:
-    """Takes over the digests of the process that started this one."""
-    _known.update(digests)
 
 
 def digest_inside(folder: Path, name: str) -> Entry:
@@ -357,9 +356,13 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
-def refuse_all_links(folder: Path, names: Collection[str]) -> None:
-    """Refuses a folder in which one of these names is a symbolic link, in its place or among staged files."""
-    refuse_links(folder, [*names, *(f"{STAGED}/{name}" for name in names)])
+def refuse_links_and_folders(folder: Path, names: Collection[str]) -> None:
+    """Refuses a folder in which one of these files, in its place or among staged files, is a link or a folder."""
+    every = [*names, *(f"{STAGED}/{name}" for name in names)]
+    refuse_links(folder, every)
+    for path in (folder / name for name in every):
+        if path.is_dir():
+            raise RunError(f"{path}: a folder, expected a file of the run, or none")
 
 
 def render_sealed(table: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """The files that a run may hold, and its manifest: format version, and size and SHA-256 of every file.
 
-    {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
-     "removed": null, "format": 1, "sha256": "..."}
+    {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "removed": null, "format": 1, "sha256": "..."}
 
 New files are written into a scratch folder inside the run, and synced. To commit the change, the scratch folder is
 renamed to ``.antiphon-staged`` and the manifest replaced: while the files are moved into place, ``removed`` lists those
@@ -36,8 +35,8 @@ from antiphon.storage.files import (
     parent_of,
     parse_entries,
     parse_sealed,
-    refuse_all_links,
     refuse_links,
+    refuse_links_and_folders,
     remove_tree,
     render_sealed,
     sweep,
@@ -55,8 +54,6 @@ MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
 """Folders of the runs that an ensemble is made of."""
 PARTS = ("direct", "channel", "lm", *MEMBERS)
 """Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
-FOLDERS = ("corpus", "tensorboard")
-"""Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
 
 PREDICTION_FILES = (
     "recipe.toml",
@@ -77,7 +74,7 @@ PREDICTION_FILES = (
     "metrics.json",
 )
 """Files that prediction needs."""
-REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
+REPORTS = ("log.csv", "training.png", "alignment.png")
 """Logs and pictures, which no command reads; they may be deleted."""
 RUN_FILES = frozenset(
     [
@@ -108,7 +105,6 @@ class Manifest:
     """The contents of a run folder; ``removed`` is None unless a change is being moved into place."""
 
     files: Mapping[str, Entry]
-    folders: tuple[str, ...] = ()
     removed: tuple[str, ...] | None = None
     format: int = FORMAT
 
@@ -120,6 +116,15 @@ class Manifest:
 def holds_run(folder: Path) -> bool:
     """Whether there is a run in the folder, intact or damaged."""
     return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
+
+
+def state_of(folder: Path) -> tuple[int, int] | None:
+    """What is another after each change of the run in the folder; None without a run."""
+    try:
+        found = (folder / MANIFEST).lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -201,13 +206,11 @@ def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
 
 def _parse(table: Mapping[str, Any]) -> Manifest:
     """The manifest of a table; names that a run cannot have are refused, so nothing outside it is touched."""
-    files, folders = parse_entries(table["files"]), tuple(table["folders"])
+    files = parse_entries(table["files"])
     removed = None if table["removed"] is None else tuple(table["removed"])
-    unknown = [name for name in files if name not in RUN_FILES] + [name for name in folders if name not in FOLDERS]
-    unknown += [name for name in removed or () if name not in RUN_FILES and name not in FOLDERS]
-    if unknown:
+    if unknown := [name for name in (*files, *(removed or ())) if name not in RUN_FILES]:
         raise ValueError(f"it names {unknown[0]!r}")
-    return Manifest(files, folders, removed, table["format"])
+    return Manifest(files, removed, table["format"])
 
 
 def recover(folder: Path) -> None:
@@ -230,14 +233,18 @@ def check_new_run(folder: Path, *, force: bool) -> None:
     An existing run is refused unless ``force`` allows to replace it. Files with the names of run files that no run
     lists are refused in any case: they belong to the user.
     """
-    if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
+    if any("\udc80" <= character <= "\udcff" for character in str(folder)):
+        raise RunError(
+            f"{folder}: a name of bytes that are not UTF-8, which weights cannot have, expected another --out"
+        )
+    if folder.name in PARTS and holds_run(folder.parent):
         raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
     if holds_run(folder) and not force:
         raise RunError(
             f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
             "a training, --force replaces the run, or choose another --out"
         )
-    refuse_all_links(folder, (*sorted(RUN_FILES), *FOLDERS))
+    refuse_links_and_folders(folder, sorted(RUN_FILES))
     _refuse_foreign_files(folder, _names_of_old_run(folder))
 
 
@@ -246,31 +253,39 @@ def commit_new_run(folder: Path, stage: Path) -> None:
     recover(folder)
     old = _names_of_old_run(folder)
     _refuse_foreign_files(folder, old)
-    files, folders = _seal(stage)
-    _commit(folder, stage, Manifest(files, folders, tuple(sorted(old - {*files, *folders}))))
+    files = _seal(stage)
+    _commit(folder, stage, Manifest(files, tuple(sorted(old - files.keys()))))
+
+
+def remove_run(folder: Path) -> None:
+    """Removes the run in a folder, and the folder if nothing else is in it; the caller must hold its lock."""
+    discard_staged(folder)
+    put_in_place(folder, (), sorted(_names_of_old_run(folder)))
+    (folder / MANIFEST).unlink()
+    with suppress(OSError):  # other files stay
+        folder.rmdir()
 
 
 @contextmanager
 def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
-    Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
+    Files named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
     and have verified the run.
     """
     recover(folder)
     with staging_folder(folder) as stage:
         yield stage
         old = read_manifest(folder)
-        files, folders = _seal(stage)
-        removed = {*remove} & {*old.files, *old.folders}
+        files = _seal(stage)
+        removed = {*remove} & old.files.keys()
         kept = {name: entry for name, entry in old.files.items() if name not in removed}
-        every_folder = {*old.folders} - removed | {*folders}
-        _commit(folder, stage, Manifest(kept | files, tuple(sorted(every_folder)), tuple(sorted(removed))))
+        _commit(folder, stage, Manifest(kept | files, tuple(sorted(removed))))
 
 
 def seal_run(folder: Path) -> None:
     """Writes the manifest of a folder that holds a run and nothing else."""
-    write_manifest(folder, Manifest(*_seal(folder)))
+    write_manifest(folder, Manifest(_seal(folder)))
 
 
 def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
@@ -278,7 +293,7 @@ def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
 
     An earlier change must have been moved into place.
     """
-    refuse_links(folder, [*manifest.files, *manifest.folders, *(manifest.removed or ())])
+    refuse_links(folder, [*manifest.files, *(manifest.removed or ())])
     discard_staged(folder)
     stage.rename(folder / STAGED)
     with open_folder(folder) as root, parent_of(root, f"{STAGED}/any") as (staged, _):
@@ -294,8 +309,8 @@ def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
 
 def _finish(folder: Path, manifest: Manifest) -> None:
     """Finishes a committed change; can be repeated from any point."""
-    put_in_place(folder, manifest.files, manifest.folders, manifest.removed or ())
-    write_manifest(folder, Manifest(manifest.files, manifest.folders))
+    put_in_place(folder, manifest.files, manifest.removed or ())
+    write_manifest(folder, Manifest(manifest.files))
     discard_staged(folder)
 
 
@@ -309,18 +324,18 @@ def _is_pending(folder: Path) -> bool:
 
 
 def _names_of_old_run(folder: Path) -> set[str]:
-    """The files and folders of the run in the folder; if it is damaged, everything that it could contain."""
+    """The files of the run in the folder; if it is damaged, everything that it could contain."""
     if not holds_run(folder):
         return set()
     try:
         old = read_manifest(folder)
     except RunError:
-        return {name for name in (*RUN_FILES, *FOLDERS) if (folder / name).exists()}
-    return {*old.files, *old.folders, *(old.removed or ())}
+        return {name for name in RUN_FILES if (folder / name).exists()}
+    return {*old.files, *(old.removed or ())}
 
 
 def _refuse_foreign_files(folder: Path, ours: set[str]) -> None:
-    for name in (*sorted(RUN_FILES), *FOLDERS):
+    for name in sorted(RUN_FILES):
         if name not in ours and ((folder / name).exists() or (folder / name).is_symlink()):
             raise RunError(
                 f"{folder / name}: in the way of a new run, and not listed in a {MANIFEST} there, expected a folder "
@@ -328,12 +343,9 @@ def _refuse_foreign_files(folder: Path, ours: set[str]) -> None:
             )
 
 
-def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
-    """Syncs everything in a folder; gives the digests of its files and the names of its folders without digests."""
-    names = synced_files(stage)
-    inside = (MANIFEST, *(f"{folder}/" for folder in FOLDERS))  # the manifest of a run that has trained in the stage
-    files = {name: digest_file(path) for name, path in names.items() if not name.startswith(inside)}
-    return files, tuple(name for name in FOLDERS if (stage / name).exists())
+def _seal(stage: Path) -> dict[str, Entry]:
+    """Syncs everything in a folder; gives the digests of its files, but for the manifest of a run trained in it."""
+    return {name: digest_file(path) for name, path in synced_files(stage).items() if name != MANIFEST}
 
 
 @contextmanager
@@ -382,16 +394,14 @@ def is_being_moved(folder: Path) -> bool:
         os.close(descriptor)
 
 
-def put_in_place(
-    folder: Path, files: Collection[str], folders: Collection[str] = (), removed: Collection[str] = ()
-) -> None:
-    """Moves staged files and folders into place and deletes what was removed; can be repeated from any point."""
-    refuse_all_links(folder, [*files, *folders, *removed])
+def put_in_place(folder: Path, files: Collection[str], removed: Collection[str] = ()) -> None:
+    """Moves staged files into place and deletes what was removed; can be repeated from any point."""
+    refuse_links_and_folders(folder, [*files, *removed])
     with open_folder(folder) as root:
         if _is_there(root, STAGED):
             with parent_of(root, f"{STAGED}/any") as (staged, _):
                 lock_descriptor(staged)
-                _move(staged, root, files, folders)
+                _move(staged, root, files)
         for name in removed:
             with suppress(FileNotFoundError), parent_of(root, name) as (parent, last):
                 _remove(parent, last)
@@ -399,7 +409,7 @@ def put_in_place(
         sync_descriptor(root)
 
 
-def _move(staged: int, root: int, files: Iterable[str], folders: Iterable[str]) -> None:
+def _move(staged: int, root: int, files: Iterable[str]) -> None:
     waiting = [name for name in files if _is_there(staged, name)]
     for name in waiting:
         with parent_of(staged, name) as (source, last), parent_of(root, name, create=True) as (target, _):
@@ -407,10 +417,6 @@ def _move(staged: int, root: int, files: Iterable[str], folders: Iterable[str]) 
     for name in {PurePath(name).parent: name for name in waiting}.values():
         with parent_of(root, name) as (target, _):
             sync_descriptor(target)
-    for name in folders:
-        if _is_there(staged, name):
-            _remove(root, name)
-            os.rename(name, name, src_dir_fd=staged, dst_dir_fd=root)
 
 
 def _is_there(root: int, name: str) -> bool:

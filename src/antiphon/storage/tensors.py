@@ -15,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 from antiphon.exceptions import RunError
 
 Shapes = dict[str, tuple[int, ...]]
+_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64)
+"""Types of numbers in files of weights."""
 
 
 def read_shapes(path: Path) -> Shapes:
@@ -38,13 +40,15 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_finite(path: Path) -> dict[str, Tensor]:
-    """All tensors of a file; NaN and infinite numbers are refused by the name of their tensor."""
+    """All tensors of a file; NaN, infinite numbers and other types are refused by the name of their tensor."""
     try:
         tensors = safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:
         raise RunError(f"{path}: damaged or cut short ({error}), expected safetensors weights") from None
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if tensor.dtype not in (*_TYPES, torch.get_default_dtype()):  # others could become infinite, or lose a part
+            raise RunError(f"{path}: {name} is of {tensor.dtype}, expected one of {', '.join(map(str, _TYPES))}")
+        if not torch.isfinite(tensor).all():
             raise RunError(f"{path}: {name} holds NaN or infinite numbers, expected finite weights; train again")
     return tensors
 

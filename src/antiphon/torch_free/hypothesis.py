@@ -1,14 +1,22 @@
-"""Settings and results of a search: hypotheses, and how they are traced back to tokens."""
+"""Settings and results of a search: hypotheses, how they are traced back to tokens, and those of two searches.
 
-from collections.abc import Sequence
+Of a model with a right-to-left twin, the best outputs of both searches are the candidates, and both models judge them,
+so that their probabilities are exact::
+
+    p(y | x) = ( p_forward(y | x) + p_backward(reverse(y) | reverse(x)) ) / 2
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from itertools import chain, pairwise
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
 
 from antiphon.torch_free.vocab import END, UNKNOWN
 
 LONG_SOURCE = 48
-"""Inputs of more tokens are long: a transducer decodes them in a band of rows, in which a search can be stuck."""
+"""Inputs of more tokens are long: a search with a transducer can be stuck at one of their positions."""
 STUCK_AFTER = 200
 """A beam search gives up on a long input after this many tokens at one position."""
 UNFINISHED_FACTOR = 0.5
@@ -22,6 +30,10 @@ in ``slot`` after ``step`` tokens, extended by the end symbol.
 SCORE, VALUE, STEP, SLOT = map(FINISHED_COLUMNS.index, ("score", "value", "step", "slot"))
 StepLists = tuple[list[list[int]], list[list[int]], list[list[float]]]
 """The record of a step: token, parent slot and log probability of the hypothesis in each slot of each sentence."""
+Tokens = tuple[int, ...]
+_CANDIDATES = 5
+"""Outputs of each search that both models judge, where the beam is that wide."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +58,6 @@ def with_alignments(found: list[list[Hypothesis]], rows: Sequence[Sequence[int]]
     """The same hypotheses, each with the input position of every token; ``rows`` may go on behind its end."""
     given = iter(rows)
     return [[replace(each, alignment=tuple(next(given)[: len(each.tokens)])) for each in some] for some in found]
-
-
-def with_copies(found: list[list[Hypothesis]], rows: Sequence[Sequence[int]], size: int) -> list[list[Hypothesis]]:
-    """The same hypotheses with copies of the source words in some rows instead of unknown tokens.
-
-    The copy of the word in row ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
-    """
-    given = iter(rows)
-    return [[_with_copies(each, next(given), size) for each in some] for some in found]
-
-
-def _with_copies(one: Hypothesis, rows: Sequence[int], size: int) -> Hypothesis:
-    pairs = zip(one.tokens, rows, strict=False)
-    return replace(one, tokens=tuple(size + row if token == UNKNOWN else token for token, row in pairs))
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:
@@ -110,7 +108,6 @@ class BeamSettings:
     * ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best.
     * An output may be ``max_length_ratio`` times as long as its input, and ``max_length_extra`` tokens more.
     * ``length_normalisation``, ``length_bias``: finished outputs are ranked by ``search_score``.
-    * ``replace_unknown``: unknown tokens are written, to be replaced later (``decode/alignments.py``).
 
     Methods take tensors or arrays of numpy.
     """
@@ -125,7 +122,6 @@ class BeamSettings:
     max_length_extra: int
     length_normalisation: float
     length_bias: float
-    replace_unknown: bool = False
 
     def for_rescoring(self) -> "BeamSettings":
         """The same with at least ``beam`` answers: the first output that ends must not prune all longer ones."""
@@ -163,14 +159,8 @@ class BeamSettings:
         return bound.clip(self.search_score(log_prob, turning_point))
 
 
-class Search(Protocol):
-    """Finds the best outputs of each input of a batch; all begin with the tokens of ``prefix``."""
-
-    def __call__(
-        self, model: Any, batch: Any, settings: BeamSettings, prefix: Sequence[int] = (), /
-    ) -> list[list[Hypothesis]]:
-        """The outputs of each input, best first."""
-        ...
+Search = Callable[..., list[list[Hypothesis]]]
+"""``search(model, batch, settings, prefix=())``: the best outputs of each input, which begin with ``prefix``."""
 
 
 class Weights(NamedTuple):
@@ -223,3 +213,106 @@ def trace_path(steps: Sequence[StepLists], sentence: int, slot: int, K: int) -> 
         log_probs.append(log_prob[sentence][rank])
         slot = parent[sentence][rank]
     return tokens[::-1], log_probs[::-1]
+
+
+def with_candidates(settings: BeamSettings) -> BeamSettings:
+    """The settings of each search, which gives enough outputs."""
+    return replace(settings, nbest=max(settings.nbest, min(settings.beam, _CANDIDATES)))
+
+
+class Pairs(Protocol):
+    """Padded pairs, as arrays of numpy or tensors of PyTorch."""
+
+    def paired(self, index: Sequence[int], outputs: Sequence[Tokens]) -> Self:
+        """A pair for each output, whose source is given by its index."""
+        ...
+
+    def reversed(self) -> Self:
+        """The same pairs read from the end."""
+        ...
+
+
+P = TypeVar("P", bound=Pairs)
+
+
+@dataclass(frozen=True)
+class OutputScorer(Generic[P]):
+    """Gives outputs, end symbols last, of sources with given indices in a batch their log probabilities.
+
+    ``forward`` has the log probability of every token of pairs, and so has ``backward`` of pairs read from the end, if
+    there is a right-to-left twin; tokens of hypotheses keep their probabilities from the left.
+    """
+
+    batch: P
+    forward: Callable[[P], Any]
+    backward: Callable[[P], Any] | None = None
+
+    def __call__(self, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
+        """Hypotheses with the probability of both models, or of the only one."""
+        found = self.from_left(sources, outputs)
+        return found if self.backward is None else self.with_both(found, sources)
+
+    def from_left(self, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
+        """Hypotheses of the left-to-right model alone."""
+        rows = self.forward(self.batch.paired(sources, outputs)).tolist()
+        each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
+        return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
+
+    def with_both(self, found: Sequence[Hypothesis], sources: Sequence[int]) -> list[Hypothesis]:
+        """Hypotheses of the left-to-right model with the probability of both."""
+        assert self.backward is not None
+        pairs = self.batch.paired(sources, [each.tokens for each in found]).reversed()
+        both = [
+            log_mean(each.log_prob, theirs)
+            for each, theirs in zip(found, self.backward(pairs).sum(1).tolist(), strict=True)
+        ]
+        return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(found, both, strict=True)]
+
+
+def found_pairs(pairs: P, found: Sequence[Sequence[Hypothesis]]) -> P:
+    """A pair for each hypothesis: its source, and its tokens as the target."""
+    sources = [b for b, hypotheses in enumerate(found) for _ in hypotheses]
+    return pairs.paired(sources, [each.tokens for hypotheses in found for each in hypotheses])
+
+
+def best_of_both(
+    found: Sequence[Sequence[Hypothesis]],
+    mirrored: Sequence[Sequence[Hypothesis]],
+    scorer: OutputScorer[Any],
+    settings: BeamSettings,
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of each source, given those from the left, and those from the right as it reads them.
+
+    The probabilities of their tokens remain those from the left.
+    """
+    known = [{each.tokens for each in some} for some in found]
+    turned = [[(*each.tokens[-2::-1], END) for each in some] for some in mirrored]
+    added = [[each for each in some if each not in ours] for some, ours in zip(turned, known, strict=True)]
+    more = _of_sources(added, scorer.from_left)
+    judged = mean_of_both([[*ours, *others] for ours, others in zip(found, more, strict=True)], scorer)
+    ranked = [
+        [replace(each, score=settings.search_score(each.log_prob, len(each.tokens))) for each in some]
+        for some in judged
+    ]
+    return [sorted(some, key=lambda each: -each.score)[: settings.nbest] for some in ranked]
+
+
+def mean_of_both(found: Sequence[Sequence[Hypothesis]], scorer: OutputScorer[Any]) -> list[list[Hypothesis]]:
+    """Hypotheses of the left-to-right model for each source, with the probability of both models."""
+    return _of_sources(found, lambda sources, outputs: scorer.with_both(outputs, sources))
+
+
+def log_mean(one: float, other: float) -> float:
+    """The log of the mean of two probabilities, given their logs."""
+    return float(np.logaddexp(one, other) - np.log(2))
+
+
+def _of_sources(
+    outputs: Sequence[Sequence[T]], judge: Callable[[Sequence[int], Sequence[T]], Sequence[Hypothesis]]
+) -> list[list[Hypothesis]]:
+    """What ``judge`` makes of the outputs of all sources, given the index of the source of each, in one call."""
+    sources = [b for b, some in enumerate(outputs) for _ in some]
+    judged: list[list[Hypothesis]] = [[] for _ in outputs]
+    for b, each in zip(sources, judge(sources, list(chain(*outputs))) if sources else (), strict=True):
+        judged[b].append(each)
+    return judged

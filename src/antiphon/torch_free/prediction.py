@@ -5,11 +5,11 @@ network, or ``RuleSearch``, the answers of suffix rules.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -47,14 +47,6 @@ _MAX_CANDIDATES = 1000
 def cannot(kind: str, verb: str, expected: str) -> RunError:
     """The error of a kind of model that lacks something."""
     return RunError(f"a run of kind {kind} cannot {verb}, expected {expected}")
-
-
-class OutputSearch(Protocol):
-    """What finds the outputs of a model."""
-
-    def candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
-        """The outputs for each input of a batch, best first, or samples."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -155,7 +147,7 @@ class PredictionInterface:
     """The columns of files of pairs."""
     batch_size: int
     """Inputs decoded at once."""
-    search: OutputSearch = field(init=False)
+    search: RuleSearch | CandidateSearch = field(init=False)
     mixture: RuleMixture | None = field(init=False, default=None)
     """Suffix rules beside the network."""
     can_score: ClassVar[bool] = True
@@ -213,17 +205,27 @@ class PredictionInterface:
         self.check_can_predict()
         options = options or PredictOptions()
         lexicon = lexicon or Lexicon(self.codec)
-        for some in self.windows(sources, options, lexicon):
-            found: dict[int, Prediction] = {}
-            for indices in self.plan(some, lexicon):
-                predictions = self.predict_batch([some[index] for index in indices], options)
-                found.update(zip(indices, predictions, strict=True))
-            yield from self.fill_blank_inputs(some, found, lexicon)
+        inputs.check_several(sources, "predict")
+        remaining = iter(sources)
+        while some := list(islice(remaining, LINES_AT_ONCE)):
+            window = [inputs.as_source(source, reads_features=self.reads_features) for source in some]
+            for source in window:
+                self.check_source(source, f"input {source.text!r}", options, lexicon)
+            yield from self._predict_window(window, options, lexicon)
 
-    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """A prediction for each input of one batch; none of them is blank."""
-        found = self.search.candidates(sources, options)
-        return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
+    def _predict_window(
+        self, window: Sequence[Source], options: PredictOptions, lexicon: Lexicon
+    ) -> Iterator[Prediction]:
+        """A prediction for every input; batches are of similar length, and blank and listed inputs are in none."""
+        wanted = [n for n, source in enumerate(window) if source.text.strip() and source not in lexicon]
+        lengths = np.array([len(self.codec.source.tokens(window[n].text)) for n in wanted], dtype=np.int64)
+        found: dict[int, Prediction] = {}
+        for batch in plan_batches(lengths, lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS):
+            indices = [wanted[n] for n in batch]
+            candidates = self.search.candidates([window[n] for n in indices], options)
+            found |= {n: self._prediction(window[n], each) for n, each in zip(indices, candidates, strict=True)}
+        for index, source in enumerate(window):
+            yield found.get(index) or self._without_model(source, lexicon.outputs(source))
 
     def lexicon(self, lexicon: LexiconLike) -> Lexicon:
         """The lexicon of pairs, or of a file that is read like training pairs."""
@@ -233,18 +235,6 @@ class PredictionInterface:
             return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
         pairs = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
-
-    def windows(
-        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon
-    ) -> Iterator[list[Source]]:
-        """The checked inputs, a few thousand at a time; batches are formed within each window."""
-        inputs.check_several(sources, "predict")
-        remaining = iter(sources)
-        while some := list(islice(remaining, LINES_AT_ONCE)):
-            window = [inputs.as_source(source, reads_features=self.reads_features) for source in some]
-            for source in window:
-                self.check_source(source, f"input {source.text!r}", options, lexicon)
-            yield window
 
     def read_sources(
         self, lines: NumberedLines, name: str, options: PredictOptions, lexicon: Lexicon
@@ -267,21 +257,6 @@ class PredictionInterface:
         """Refuses a model that writes no outputs."""
         if not self.can_predict:
             raise self._cannot("predict", "a model that maps a source to a target")
-
-    def plan(self, sources: Sequence[Source], lexicon: Lexicon) -> list[list[int]]:
-        """Indices of the inputs of each batch, sorted by length; blank and listed inputs are in none."""
-        wanted = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
-        indices = np.array(wanted, dtype=np.int64)
-        lengths = np.array([len(self.codec.source.tokens(sources[n].text)) for n in indices], dtype=np.int64)
-        batches = plan_batches(lengths, lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS)
-        return [indices[batch].tolist() for batch in batches]
-
-    def fill_blank_inputs(
-        self, sources: Sequence[Source], found: Mapping[int, Prediction], lexicon: Lexicon
-    ) -> Iterator[Prediction]:
-        """A prediction for every input: the one found, or that of the lexicon, or an empty one that says why."""
-        for index, source in enumerate(sources):
-            yield found.get(index) or self._without_model(source, lexicon.outputs(source))
 
     def _without_model(self, source: Source, outputs: Sequence[str]) -> Prediction:
         """The prediction for an input that is blank or listed in a lexicon."""

@@ -41,12 +41,9 @@ def read_standard_input() -> Iterator[str]:
         yield from decode_lines(sys.stdin.buffer, STANDARD_INPUT)
 
 
-def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
-    """Every line of a stream of UTF-8, without its line end.
-
-    ``name`` is its name in messages, and ``first`` the number of the line that is read first.
-    """
-    line_number = first - 1
+def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """Every line of a stream of UTF-8, without its line end; ``name`` is its name in messages."""
+    line_number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         line_number += 1
         if line_number == 1:

@@ -113,8 +113,22 @@ class Extension(NamedTuple):
     value: float = 0.0
 
 
+class Cells(NamedTuple):
+    """Cells in which something may be written: where each is in the row, and after which output of which stream.
+
+    The row of a stream may be its last (``is_last``), and an output may have room for the end symbol alone
+    (``is_full``).
+    """
+
+    positions: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    streams: NDArray[np.int64]
+    is_last: NDArray[np.bool_]
+    is_full: NDArray[np.bool_]
+
+
 class CellScores(NamedTuple):
-    """Log probabilities in the cells of a column: of writing, of reading, and of tokens, ``K`` after each output."""
+    """Log probabilities in cells: of writing, of reading, and of ``K`` tokens in each."""
 
     log_emit: NDArray[Any]
     log_read: NDArray[Any]
@@ -188,6 +202,11 @@ class BeamRow:
         self.lengths = self._shortest[self.positions] + self._index
         self.is_full = self.lengths + 2 > self._longest[self.positions]  # no room for a token and the end symbol
         return True
+
+    def cells(self) -> Cells:
+        """The cells of the column."""
+        streams, is_last = self.streams[self.positions], self.is_last[self.positions]
+        return Cells(self.positions, np.array(self.nodes), streams, is_last, self.is_full)
 
     def read(self, log_scores: NDArray[np.float64]) -> None:
         """Lets the outputs of the column read with these scores, unless it is the last of their stream."""

@@ -15,7 +15,7 @@ Outputs ``threshold`` nats behind the best are pruned, and at most a hundred tok
 does not grow with the length of input and output.
 
 A policy has no tensors: its network computes, with PyTorch (``decode/streams.py``) or without. How a noisy channel
-streams, see ``noisy_channel_policy.py``.
+streams, see ``decode/noisy_channel_streams.py``.
 
 Thesis: chapter 4, online generation.
 """
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.torch_free.hypothesis import BeamSettings
-from antiphon.torch_free.stream_beam import BeamRow, CellScores, Extension, OutputTree
+from antiphon.torch_free.stream_beam import BeamRow, Cells, CellScores, Extension, OutputTree
 from antiphon.torch_free.vocab import END, NOT_COPIED
 
 Forced = Sequence[tuple[int, int]]
@@ -75,14 +75,12 @@ class StreamNetwork(Protocol):
         """Moves these slots to the front, in place of all others."""
         ...
 
-    def choose(
-        self, row: Any, positions: list[int], streams: list[int], is_last: list[bool], forced: Forced
-    ) -> list[int | None]:
-        """The token that each stream writes next, in the cells at these positions; None if it reads or ends."""
+    def choose(self, row: Any, cells: Cells, forced: Forced) -> list[int | None]:
+        """The token that is written in each cell, at most one for each stream; None where it reads or ends."""
         ...
 
-    def extend(self, row: Any, column: BeamRow, width: int, forced: Forced) -> CellScores:
-        """What may be written after each output of a row's column, ``width`` tokens at least, and whether it is."""
+    def extend(self, row: Any, cells: Cells, width: int, forced: Forced) -> CellScores:
+        """What may be written in cells of a row, the best ``width`` tokens at least, and whether it is."""
         ...
 
 
@@ -124,19 +122,6 @@ class StreamPolicy(ABC):
         self.network.restart(streams, features, emit_bias)
         self._begin(streams, features)
 
-    def read(
-        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
-    ) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes.
-
-        ``copied`` has the target ids of these tokens, for models that copy words.
-        """
-        return self.advance(streams, tokens, copied)
-
-    def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the remaining tokens of each, without the end symbol."""
-        return self.advance([], [], ending=streams)
-
     def advance(
         self,
         streams: Sequence[int],
@@ -144,7 +129,10 @@ class StreamPolicy(ABC):
         copied: Sequence[int] | None = None,
         ending: Sequence[int] = (),
     ) -> list[list[int]]:
-        """``read`` of some streams and ``finish`` of others, at little more than the cost of one of them."""
+        """One more input token of some streams, and the end of others; the tokens that each of them now writes.
+
+        ``copied`` has the target ids of the input tokens, for models that copy words. The end symbol is not written.
+        """
         everyone = [*streams, *ending]
         if not everyone:
             return []
@@ -207,10 +195,10 @@ class GreedyPolicy(StreamPolicy):
         while positions := [position for position in positions if self._has_room(streams[position])]:
             own = [streams[position] for position in positions]
             forced = self._forced(own, (self._lengths[stream] for stream in own))
-            tokens = self.network.choose(row, positions, own, [is_last[position] for position in positions], forced)
-            writing = [
-                (position, token) for position, token in zip(positions, tokens, strict=True) if token is not None
-            ]
+            held, last = np.array(own), np.array([is_last[position] for position in positions])
+            cells = Cells(np.array(positions), held, held, last, np.zeros(len(own), bool))
+            chosen = zip(positions, self.network.choose(row, cells, forced), strict=True)
+            writing = [(position, token) for position, token in chosen if token is not None]
             for position, token in writing:
                 written[position].append(token)
                 self._lengths[streams[position]] += 1
@@ -260,7 +248,7 @@ class BeamPolicy(StreamPolicy):
         column = BeamRow(streams, is_last, [self.active[stream] for stream in streams], lengths, longest)
         while column.next_column():
             forced = self._forced(column.streams[column.positions].tolist(), column.lengths.tolist())
-            self._fill_column(column, self.network.extend(row, column, self.width, forced))
+            self._fill_column(column, self.network.extend(row, column.cells(), self.width, forced))
         for stream, ends, reading in zip(streams, is_last, column.reading, strict=True):
             self.active[stream] = {} if ends else self._best_active(reading)
         written = [

@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.noisy_channel_policy import SeparateStreams
 from antiphon.torch_free.stream_policies import StreamPolicy
 from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
+
+if TYPE_CHECKING:
+    from antiphon.decode.noisy_channel_streams import NoisyChannelStreams
 
 
 class CopiedTokens:
@@ -59,7 +61,7 @@ class StreamStart(NamedTuple):
 class StreamGroup:
     """Several streams that are advanced together, at little more than the cost of one."""
 
-    def __init__(self, streams: StreamPolicy | SeparateStreams, codec: PairCodec, count: int) -> None:
+    def __init__(self, streams: "StreamPolicy | NoisyChannelStreams", codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]

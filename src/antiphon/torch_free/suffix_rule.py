@@ -38,8 +38,8 @@ from antiphon.torch_free.vocab import END, UNKNOWN
 
 Tokens = tuple[str, ...]
 Ids = tuple[int, ...]
-ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Hypothesis]]
-"""Given the indices of sources in a batch and an output of each: the outputs with the network's probabilities."""
+Scorer = Callable[[Sequence[int], Sequence[Ids]], Sequence[Hypothesis]]
+"""Makes hypotheses of the network of outputs for the sources with these indices."""
 Outputs = list[list[Hypothesis]]
 """The outputs of every source of a batch."""
 _SEPARATOR = "\x1f"
@@ -152,22 +152,9 @@ class RuleMixture:
     codec: PairCodec
     copies_unknown: bool
 
-    def add(
-        self,
-        score: ScoreOutputs,
-        found: Sequence[list[Hypothesis]],
-        sources: Sequence[Source],
-        nbest: int,
-        rescoring: Rescoring | None = None,
-    ) -> Outputs:
-        """The ``nbest`` best outputs of network and rules together; in a noisy channel, as this ranks them."""
-        return add_rules(score, found, [self._answer(source) for source in sources], self.weight, nbest, rescoring)
-
-    def draw(
-        self, score: ScoreOutputs, found: Sequence[list[Hypothesis]], sources: Sequence[Source], seed: int
-    ) -> list[list[Hypothesis]]:
-        """Samples of the mixture, given samples of the network."""
-        return draw_rules(score, found, [self._answer(source) for source in sources], self.weight, seed)
+    def answers(self, sources: Iterable[Source]) -> list[Ids]:
+        """The answers of the rules, as ``add_rules`` and ``draw_rules`` mix them with outputs of the network."""
+        return [self._answer(source) for source in sources]
 
     def log_prob(self, log_prob: float, source: Source, target: str) -> float:
         """The log probability of a target in the mixture, given that of the network."""
@@ -199,7 +186,7 @@ class HeldOutAnswers(NamedTuple):
 
 
 def add_rules(
-    score: ScoreOutputs,
+    score: Scorer,
     found: Sequence[list[Hypothesis]],
     answers: Sequence[Ids],
     weight: float,
@@ -219,7 +206,7 @@ def add_rules(
 
 
 def draw_rules(
-    score: ScoreOutputs,
+    score: Scorer,
     found: Sequence[list[Hypothesis]],
     answers: Sequence[Ids],
     weight: float,
@@ -247,7 +234,7 @@ def as_answer(tokens: Sequence[int], *, copies_unknown: bool) -> Ids:
 
 
 def held_out_answers(
-    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], references: Sequence[Ids]
+    score: Scorer, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], references: Sequence[Ids]
 ) -> list[HeldOutAnswers]:
     """The answers of network and rules to the held-out pairs of one batch."""
     compared = []
@@ -275,7 +262,7 @@ def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
 
 
 def _with_answers(
-    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], rescoring: Rescoring | None = None
+    score: Scorer, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], rescoring: Rescoring | None = None
 ) -> Outputs:
     """The hypotheses found and the rules' answers, scored by the network, and by all models of a noisy channel."""
     missing = [

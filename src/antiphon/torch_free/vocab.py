@@ -55,11 +55,6 @@ class Vocab:
         """The id of each token."""
         return np.fromiter(map(self._ids.get, tokens, repeat(UNKNOWN)), np.int32)
 
-    def encode_many(self, tokens: Sequence[str]) -> Ids:
-        """The id of each token; fast for many tokens of few types."""
-        distinct, inverse = _distinct(tokens)
-        return self.encode(distinct)[inverse]
-
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The tokens up to the end symbol, without special ones other than <unk>."""
         tokens = []
@@ -105,10 +100,9 @@ class TokenCounts(dict[str, int]):
         id_ = self[token] = len(self)
         return id_
 
-    def encode_many(self, tokens: Sequence[str]) -> Ids:
+    def encode(self, tokens: Iterable[str]) -> Ids:
         """The id of each token; new tokens get new ids."""
-        distinct, inverse = _distinct(tokens)
-        ids = np.fromiter(map(self.__getitem__, distinct), np.int32)[inverse]
+        ids = np.fromiter(map(self.__getitem__, tokens), np.int32)
         counts = np.bincount(ids, minlength=len(self))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
@@ -121,28 +115,15 @@ class TokenCounts(dict[str, int]):
         return Vocab(token for token, _ in sorted(kept, key=lambda each: (-each[1], each[0])) if token not in SPECIALS)
 
 
-def _distinct(tokens: Sequence[str]) -> tuple[list[str], Ids]:
-    """Every distinct token once, and the index of each token among them: faster by Arrow than by a dictionary."""
-    import pyarrow  # only corpora need it
-
-    found = pyarrow.array(tokens, pyarrow.string()).dictionary_encode()
-    return found.dictionary.to_pylist(), found.indices.to_numpy()
-
-
 class WordIds(NamedTuple):
     """A target vocabulary that gives unknown words negative ids of their own."""
 
     vocab: Vocab
 
-    def encode(self, words: Sequence[str]) -> Ids:
+    def encode(self, words: Iterable[str]) -> Ids:
         """The id of each word."""
-        return self._with_hashes(self.vocab.encode(words), words)
-
-    def encode_many(self, words: Sequence[str]) -> Ids:
-        """The id of each word; fast for many words of few types."""
-        return self._with_hashes(self.vocab.encode_many(words), words)
-
-    def _with_hashes(self, ids: Ids, words: Sequence[str]) -> Ids:
+        words = list(words)
+        ids = self.vocab.encode(words)
         for position in np.flatnonzero(ids == UNKNOWN).tolist():
             ids[position] = -1 - (zlib.crc32(words[position].encode()) >> 1)
         return ids

@@ -1,12 +1,9 @@
 """What can be called during training: subclass ``Callback`` and override what is needed."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -15,11 +12,6 @@ from torch import nn
 from antiphon.terminal import duration
 from antiphon.training.state import History
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-_TAGS = {"train_loss": "train/loss", "seconds": "speed/seconds", "pairs_per_second": "speed/pairs_per_second"}
-"""Tags of metrics that are not measured on the dev set."""
 _REFRESH_SECONDS = 0.5
 
 
@@ -70,44 +62,11 @@ class Callback:
         """Called when training has ended, also by an error or an interrupt."""
 
 
-class TensorBoardLog(Callback):
-    """Writes the metrics and the learning rate of every epoch; the step of TensorBoard is the epoch.
-
-    The event file is opened after the first epoch, once the run is in its place: a file that is open cannot be moved.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._writer: SummaryWriter | None = None
-        self._learning_rate = 0.0
-
-    def on_update_end(self, progress: UpdateProgress) -> None:
-        """Keeps the learning rate of the last update of an epoch."""
-        if progress.update == progress.updates:
-            self._learning_rate = progress.learning_rate
-
-    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
-        """Writes the metrics of an epoch; events of epochs that are trained again are dropped."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = writer = self._writer or SummaryWriter(str(self.folder), purge_step=epoch)
-        for name, value in metrics.items():
-            if name != "epoch":
-                writer.add_scalar(_TAGS.get(name, name.replace("dev_", "dev/", 1)), value, epoch)
-        writer.add_scalar("train/learning_rate", self._learning_rate, epoch)
-        writer.flush()
-
-    def on_train_end(self) -> None:
-        """Closes the event file."""
-        if self._writer is not None:
-            self._writer.close()
-
-
 class ProgressBar(Callback):
-    """Epochs done, the time that is left, and the training loss; a line with the dev metric after every epoch."""
+    """Epochs done, the time that is left, and the training loss; ``lines``: the dev metric after every epoch."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, *, lines: bool = True) -> None:
+        self.console, self.lines = console, lines
         self._refreshed = self._started = time.monotonic()
         self._history, self._max_epochs, self._epochs_before = History("", 0), 0, 0
         self.progress = Progress(
@@ -138,11 +97,13 @@ class ProgressBar(Callback):
     def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
         """Prints a line about the epoch, and moves the bar to its end."""
         self._move(epoch, metrics["train_loss"])
-        self.console.print(self._line(metrics), highlight=False, soft_wrap=True)
+        if self.lines:
+            self.console.print(self._line(metrics), highlight=False, soft_wrap=True)
 
     def on_train_end(self) -> None:
         """Removes the bar."""
         self.progress.stop()
+        self.progress.remove_task(self.task)
 
     def _move(self, epochs: float, loss: float) -> None:
         """Moves the bar to a number of epochs done; the others are assumed to take as long as those so far."""
@@ -163,46 +124,3 @@ class ProgressBar(Callback):
             f"epoch {row['epoch']:.0f}/{self._max_epochs}  loss {row['train_loss']:.3f}  "
             f"dev {metric.replace('_', ' ')} {row[name]:.4g} ({is_best})  {row['seconds']:.1f} s"
         )
-
-
-TRIAL_VARIABLE = "ANTIPHON_TRIAL"
-"""Environment variable with the descriptor of the connection."""
-
-
-class EpochReport(NamedTuple):
-    """An epoch of a trial: its dev metric, and the seconds of training so far."""
-
-    epoch: int
-    max_epochs: int
-    value: float
-    seconds: float
-
-
-class TrialReport(Callback):
-    """Reports every epoch, also those before a resume, and stops training like Ctrl-C if it is told to."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._max_epochs, self._metric, self._seconds = 0, "", 0.0
-
-    def on_train_begin(self, history: History, max_epochs: int) -> None:
-        """Reports the epochs before a resume."""
-        self._max_epochs, self._metric = max_epochs, f"dev_{history.metric}"
-        for row in history.rows:
-            self._report(row)
-
-    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
-        """Reports an epoch."""
-        self._report(metrics)
-
-    def _report(self, row: Mapping[str, float]) -> None:
-        self._seconds += row["seconds"]
-        self._connection.send(EpochReport(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds))
-        if not self._connection.recv():
-            raise KeyboardInterrupt
-
-
-def trial_callbacks() -> list[Callback]:
-    """The callback that reports to the search that has started this process, if one has."""
-    descriptor = os.environ.pop(TRIAL_VARIABLE, "")
-    return [TrialReport(Connection(int(descriptor)))] if descriptor.isdecimal() else []

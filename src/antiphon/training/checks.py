@@ -29,8 +29,6 @@ _OVERLAP = 0.05
 def check_recipe(recipe: Recipe) -> None:
     """Refuses a recipe that cannot be trained, or not be evaluated at the end."""
     _check_kind(recipe)
-    if recipe.train.log == "tensorboard":
-        require_library("train.log = tensorboard", "tensorboard", "log")
     KINDS[recipe.model.kind].check()(recipe)
 
 
@@ -54,6 +52,8 @@ def _check_kind(recipe: Recipe) -> None:
     if kind.made_by:
         verb = kind.made_by
         raise RecipeError(f"model.kind = {kind.name}: made of trained runs by antiphon {verb}, expected another kind")
+    if missing := missing_metrics_note([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
     possible = [] if kind.task is None else ["perplexity"]
     if kind.ranks:
         possible += RANKING_METRICS
@@ -64,8 +64,6 @@ def _check_kind(recipe: Recipe) -> None:
             f"train.dev_metric = {metric}: does not apply to this {kind.name}, expected {' or '.join(possible)}"
         )
     _check_groups(recipe, kind)
-    if missing := missing_metrics_note([metric]):
-        raise RecipeError(f"train.dev_metric = {missing}")
 
 
 def _check_groups(recipe: Recipe, kind: Kind) -> None:
@@ -80,11 +78,6 @@ def _check_groups(recipe: Recipe, kind: Kind) -> None:
         raise RecipeError(
             f"train.listwise_weight = {weight:g}: kind {kind.name} ranks no candidates, "
             f"expected 0 or {_trained_kinds('questions', 'epochs')}"
-        )
-    if recipe.search.replace_unknown and "attention" not in kind.uses:
-        raise RecipeError(
-            f"search.replace_unknown = true: kind {kind.name} has no attention weights, "
-            f"expected false or {_trained_kinds('attention')}"
         )
 
 

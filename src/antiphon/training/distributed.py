@@ -1,7 +1,7 @@
 """Several processes that train one model, as ``torchrun`` starts them.
 
-All of them compute. Rank 0 alone reads the data, writes the run and prints. In a process that was started alone, the
-world size is 1 and nothing here communicates or waits.
+All of them read the data and compute. Rank 0 alone makes vocabularies, writes the run and prints. In a process that was
+started alone, the world size is 1 and nothing here communicates or waits.
 """
 
 import atexit

@@ -1,8 +1,9 @@
-"""Training from a recipe to a finished run folder."""
+"""Training from a recipe to a finished run folder, and what it would take."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +17,10 @@ from antiphon.recipe.sections import TrainSection
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, publish, waiting_run
-from antiphon.storage.files import final_location, refuse_all_links
-from antiphon.storage.manifest import FOLDERS, REPORTS, holds_run, recover, seal_run
+from antiphon.storage.files import final_location, refuse_links_and_folders
+from antiphon.storage.manifest import REPORTS, holds_run, recover, seal_run
 from antiphon.terminal import Say, count_of, silent
-from antiphon.training.callback import Callback, TensorBoardLog
+from antiphon.training.callback import Callback
 from antiphon.training.checks import check_recipe, warn_about_data
 from antiphon.training.distributed import (
     broadcast,
@@ -32,10 +33,10 @@ from antiphon.training.distributed import (
 )
 from antiphon.training.loop import TrainingLoop
 from antiphon.training.optimisation import Optimisation, TrainingLength
-from antiphon.training.resolution import patience_of
+from antiphon.training.resolution import Resolution, patience_of
 from antiphon.training.state import History, TrainingState, load_checkpoint, refuse_other_shapes
-from antiphon.training.task import Task, choose_threads_of, prepare_task, resolved_again, resume_task, train_by_counting
-from antiphon.training.time_limit import FITTED, fit_to_minutes
+from antiphon.training.task import Task, TrainingSetup, choose_threads_of, prepare_task, resume_task, train_by_counting
+from antiphon.training.time_limit import FITTED, describe_duration, fit_to_minutes, seconds_per_epoch
 
 
 def train(
@@ -63,8 +64,6 @@ def train(
         run = RunFolder(broadcast(out if started is None else started.run.path))
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
         where = local_device(choose_device(device))
-        if task.settings.recipe.train.log == "tensorboard":
-            callbacks = [TensorBoardLog(RunFolder(out).tensorboard), *callbacks]
         with _own_threads_and_random_numbers(choose_threads_of(task, threads), where):
             _run_to_the_end(task, run, out, say, where, callbacks if is_rank_zero() else ())
     return RunFolder(out)
@@ -110,7 +109,9 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
 
 
 def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions) -> Task:
-    """The task with a length that fits ``train.minutes``; the recipe of its run records it."""
+    """The task with a length that fits ``train.minutes``, if that is set; the recipe of its run records it."""
+    if task.settings.recipe.train.minutes is None:
+        return task
     where = local_device(choose_device(options.device))
     with _own_threads_and_random_numbers(choose_threads_of(task, options.threads), where):
         fitted = fit_to_minutes(task, run, say, where.type, options.threads)
@@ -121,7 +122,7 @@ def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions
 def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = RunFolder.open(out, checkpoint=True)
-    refuse_all_links(out, (*REPORTS, *FOLDERS))  # which training writes, and nothing has verified
+    refuse_links_and_folders(out, REPORTS)  # which training writes, and nothing has verified
     stored = with_moved_paths(run.recipe(), recipe)
     settings = settings_to_resume(stored, recipe, out)
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
@@ -135,15 +136,15 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     if settings != stored:
         refuse_stopped(run)
     load_checkpoint(run.checkpoint)  # a damaged one is refused before anything is written
+    if settings != stored:
+        with torch.random.fork_rng(devices=[]):  # and so is one of another model
+            _restore(resume_task(settings, run, silent), run, torch.device("cpu"), silent)
     recover(out)
     run = RunFolder(out)
     if settings == stored:
         return _Started(resume_task(stored, run, say), run)
-    task = resolved_again(resume_task(settings, run, say))
-    if settings.train.max_epochs is None:
-        refuse_fewer_updates(stored, task.settings.recipe, out)
-    change_length(run, stored, task.settings.recipe, say)
-    return _Started(task, run)
+    change_length(run, stored, settings, say)
+    return _Started(resume_task(settings, run, say), run)
 
 
 def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -187,6 +188,13 @@ def _new_loop(
     task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
 ) -> TrainingLoop:
     """The training loop of a task, at the checkpoint of its run if there is one."""
+    return TrainingLoop(*_restore(task, run, device, say), run, task.settings.recipe.train, callbacks, out)
+
+
+def _restore(
+    task: Task, run: RunFolder, device: torch.device, say: Say
+) -> tuple[TrainingSetup, TrainingState, History]:
+    """What a task trains, at the checkpoint of its run if there is one."""
     settings = task.settings.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
     torch.manual_seed(settings.seed)
@@ -199,7 +207,7 @@ def _new_loop(
         if checkpoint is not None:
             state.restore(checkpoint)
             history.rows, history.best = checkpoint["rows"], checkpoint["best"]
-    return TrainingLoop(setup, state, history, run, settings, callbacks, out)
+    return setup, state, history
 
 
 def _finish(
@@ -211,7 +219,7 @@ def _finish(
     """
     _refuse_no_epoch(run, history)
     stopped_early = bool(history.problem) or history.has_converged
-    with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if stopped_early else []))) as new:
+    with run.changed(remove=[run.checkpoint.name] if stopped_early else []) as new:
         with optional_picture(run.plot, say):
             plot_training(history.rows, history.best, history.metric, new.plot)
         more = {**more, **task.finish(run, new, device)}
@@ -237,15 +245,11 @@ def _check_device(name: str) -> None:
         )
 
 
-_RAISED = ("max_updates", "min_passes")
-"""Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
-
-
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
-    """The settings of a run, with another length if asked for; other changes are refused by name.
+    """The settings of a run, with another number of epochs if asked for; other changes are refused by name.
 
-    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started, except for the
-    cache: no file of a run decides where training writes. Epochs and patience that follow from a new length stay unset.
+    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started. Patience that
+    follows from the number of epochs is that of the new one.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     fitted = FITTED if asked.train.minutes is not None and asked.train.minutes == stored.train.minutes else ()
@@ -254,12 +258,10 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
-            is_asked = wanted is not None or name == "cache"
-            if is_asked and wanted != value and name not in fitted:
-                shown = "nothing" if wanted is None else repr(wanted)
+            if wanted is not None and wanted != value and name not in fitted:
                 raise RecipeError(
-                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {shown} was asked for; "
-                    "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "
+                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
+                    "only train.max_epochs may change; give the same settings, or use "
                     f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
                 )
     return Recipe.model_validate(before)
@@ -281,16 +283,6 @@ def change_length(run: RunFolder, stored: Recipe, recipe: Recipe, say: Say) -> N
         say("train.final_learning_rate_ratio: the learning rate now falls over all epochs, old and new")
 
 
-def refuse_fewer_updates(stored: Recipe, longer: Recipe, out: Path) -> None:
-    """Refuses a length in updates that makes fewer epochs than the run has."""
-    before, now = (TrainingLength.of(recipe.train).max_epochs for recipe in (stored, longer))
-    if now < before:
-        raise RecipeError(
-            f"{out}: train.max_updates = {longer.train.max_updates} makes {count_of(now, 'epoch')}, expected more "
-            f"than the {before} of the run; raise it or train.max_epochs"
-        )
-
-
 def refuse_stopped(run: RunFolder) -> None:
     """Refuses more epochs for a run that stopped before its last epoch."""
     if run.metrics() and not run.checkpoint.exists():
@@ -301,22 +293,38 @@ def refuse_stopped(run: RunFolder) -> None:
 
 
 def _other_length(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
-    """The settings of a length that differ from those of a run; those that follow from them are unset.
-
-    ``max_epochs`` has precedence, as everywhere: without it, more updates or passes decide the number of epochs again.
-    """
-    changed = {name: getattr(asked, name) for name in _RAISED if _is_higher(asked, stored, name)}
-    if asked.max_epochs not in (None, stored.max_epochs):
-        changed["max_epochs"] = asked.max_epochs
-    if not changed:
+    """The number of epochs asked for where it differs from that of a run, and the patience that follows from it."""
+    epochs = asked.max_epochs
+    if epochs is None or epochs == stored.max_epochs:
         return {}
-    if asked.max_epochs is None:
-        changed["max_epochs"] = None
-    if asked.patience is None and stored.patience == patience_of(stored, stored.max_epochs or 0):
-        changed["patience"] = None
-    return changed
+    follows = asked.patience is None and stored.patience == patience_of(stored, stored.max_epochs or 0)
+    return {"max_epochs": epochs} | ({"patience": patience_of(stored, epochs)} if follows else {})
 
 
-def _is_higher(asked: TrainSection, stored: TrainSection, name: str) -> bool:
-    wanted, had = getattr(asked, name), getattr(stored, name)
-    return wanted is not None and had is not None and wanted > had
+def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | None = None) -> None:
+    """Reads and encodes the data as training would, reports what training will take, and leaves nothing behind."""
+    check_recipe(recipe)
+    warn_about_data(recipe, say)
+    with TemporaryDirectory(prefix="antiphon-") as folder:
+        run = RunFolder(Path(folder))
+        if train_by_counting(recipe, run, say):
+            say(f"{recipe.model.kind}: learns by counting, without batches and with very little memory")
+            return
+        where = choose_device(device)
+        task = fit_to_minutes(prepare_task(recipe, run, say), run, say, where, threads)
+        _say_settings(task.settings, say)
+        torch.set_num_threads(choose_threads_of(task, threads))
+        settings, setup = task.settings.recipe.train, task.setup(run, is_new=True)
+        length, optimisation = TrainingLength.of(settings), Optimisation.of(settings, setup.pairs)
+        say(f"{recipe.model.kind}, on {where}:")
+        say(setup.describe_length(length))
+        say(f"{count_parameters(setup.model):,} parameters")
+        say(describe_duration(seconds_per_epoch(setup, optimisation, where), length.max_epochs))
+
+
+def _say_settings(settings: Resolution, say: Say) -> None:
+    """Shows the settings that the recipe leaves unset, their values, and why they were chosen."""
+    if settings.reasons:
+        say("settings that the recipe leaves unset:")
+    for line in settings.table():
+        say(f"  {line}")

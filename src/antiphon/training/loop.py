@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from antiphon.child_processes import interrupt_status
-from antiphon.exceptions import RunError, is_disk_full
+from antiphon.exceptions import RunError, interrupt_status, is_disk_full, is_out_of_memory
 from antiphon.recipe.sections import TrainSection
 from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
@@ -28,7 +27,7 @@ from antiphon.training.distributed import (
 )
 from antiphon.training.optimisation import Optimisation, Schedule
 from antiphon.training.state import History, Row, TrainingState, save_checkpoint
-from antiphon.training.step import CudaGraphStep, OutOfMemoryRetry, Step, is_out_of_memory
+from antiphon.training.step import CudaGraphStep, OutOfMemoryRetry, Step
 from antiphon.training.task import DevResult, TrainingSetup
 
 T = TypeVar("T")
@@ -73,8 +72,8 @@ class TrainingLoop:
             try:
                 self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
                 while self.state.epoch < max_epochs and not self.history.has_converged:
-                    if not self._run_epoch() or self._is_stopped():
-                        return
+                    if not self._run_epoch() or broadcast(any(each.stop_training for each in self.callbacks)):
+                        return  # callbacks, which only rank 0 has, may want training to end
             finally:
                 self._call(lambda callback: callback.on_train_end())
 
@@ -170,10 +169,6 @@ class TrainingLoop:
         on_rank_zero(write)
         self._saved = time.monotonic()
 
-    def _is_stopped(self) -> bool:
-        """Whether a callback, which only rank 0 has, wants training to end."""
-        return broadcast(any(callback.stop_training for callback in self.callbacks))
-
     @property
     def is_waiting(self) -> bool:
         """Whether an old run is still in the place of this one, which has no weights yet."""
@@ -203,7 +198,10 @@ class TrainingLoop:
             raise
 
     def _kept_run(self) -> str:
-        return "the old run is unchanged" if self.is_waiting else "the last checkpoint is complete"
+        if self.is_waiting:
+            return "the old run is unchanged"
+        is_saved = self.run_folder.checkpoint.exists()
+        return "the last checkpoint is complete" if is_saved else "no checkpoint was saved yet"
 
     def _next_step(self) -> str:
         return "start again with --force" if self.is_waiting else "continue with --resume"

@@ -39,7 +39,7 @@ _MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05
 """Fractions of the pairs that are hallucinated: at most, and at least where any are."""
 _HALLUCINATED_PAIRS = 200
 """The number of hallucinated pairs, where their fraction is between the two."""
-_HIDDEN_SOURCES = 0.05
+_HIDDEN_SOURCES = 0.01
 """Fraction of the pairs in which source tokens are made unknown."""
 _MANY_PAIRS = 5_000
 """From this many pairs on, dropout is lower; that of a transformer always is."""
@@ -149,8 +149,6 @@ def _split_hangul(recipe: Recipe) -> Choice:
 def _dropout(recipe: Recipe, facts: Facts) -> Choice:
     if facts.pairs >= _MANY_PAIRS:
         return Choice(_DROPOUT_MANY_PAIRS, f"{facts.pairs:,} training pairs, at least {_MANY_PAIRS:,}")
-    if recipe.model.needs_warmup:
-        return Choice(_DROPOUT_MANY_PAIRS, "the encoder is a transformer")
     return Choice(_DROPOUT_FEW_PAIRS, f"{facts.pairs:,} training pairs, fewer than {_MANY_PAIRS:,}")
 
 

@@ -39,7 +39,7 @@ Row = dict[str, float]
 _STANDARD_ERRORS = 0.5
 """Dev metrics that differ by at most so many standard errors do not tell which of two epochs is better."""
 _PERCENTAGES = frozenset(
-    {"accuracy", "phoneme_error_rate", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"}
+    {"accuracy", "symbol_error_rate", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"}
 )
 """Metrics whose standard error is taken to be that of a percentage of dev pairs."""
 

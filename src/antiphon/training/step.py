@@ -19,7 +19,7 @@ from torch.distributed import ProcessGroup
 
 from antiphon.data.batch import Batch
 from antiphon.device import join_side_streams
-from antiphon.exceptions import RunError
+from antiphon.exceptions import RunError, is_out_of_memory
 from antiphon.terminal import Say
 from antiphon.training.distributed import BatchShard, average_gradients
 from antiphon.training.optimisation import EMA
@@ -39,7 +39,7 @@ class StepResult(NamedTuple):
 
 def negative_log_likelihood(model: Any, batch: Any) -> Tensor:
     """``-log p(y | x)`` of each pair."""
-    loss: Tensor = -model.log_prob(batch)
+    loss: Tensor = -model(batch)
     return loss
 
 
@@ -364,8 +364,3 @@ def _free_gpu_memory() -> None:
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory has run out: on a GPU, or on a CPU whose system refuses instead of killing."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from statistics import fmean
 from typing import NamedTuple, cast
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Outputs, score_outputs
-from antiphon.models.left_to_right import LeftToRight, as_hypotheses, copies_unknown
+from antiphon.models.left_to_right import LeftToRight, output_scorer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search, task_metrics
@@ -19,7 +18,7 @@ from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.suffix_rule import HeldOutAnswers, SuffixRules, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.vocab import END, TokenCounts
-from antiphon.training.prepare import dev_pairs, place_sentencepiece_models, training_pairs
+from antiphon.training.prepare import dev_pairs, train_sentencepiece_models, training_pairs
 from antiphon.training.resolution import resolve_reading, share_vocabulary
 from antiphon.training.state import Summary
 
@@ -38,7 +37,7 @@ class Example(NamedTuple):
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     """Counts the suffix rules of the training pairs and saves them in the run folder."""
     recipe = resolve_reading(recipe).recipe
-    place_sentencepiece_models(recipe, run)
+    train_sentencepiece_models(recipe, run)
     started = time.monotonic()
     examples = read_examples(recipe, run, "train")
     rules = SuffixRules.learn(example[:3] for example in examples)
@@ -65,9 +64,9 @@ def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, metrics: Seq
 def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) -> None:
     source, target, features = TokenCounts(), TokenCounts(), TokenCounts()
     for example in examples:
-        source.encode_many(example.source)
-        target.encode_many(example.target)
-        features.encode_many(example.features)
+        source.encode(example.source)
+        target.encode(example.target)
+        features.encode(example.features)
     least = recipe.data.min_count
     run.save_vocabs(source.vocab(least), target.vocab(least), features.vocab())
 
@@ -137,9 +136,9 @@ def _answers(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) ->
         batch = _batch(codec, some).to(device)
         encode = codec.target.vocab.encode
         outputs = (encode(rules.apply(each.source, each.features)).tolist() for each in some)
-        answers = [as_answer(output, copies_unknown=copies_unknown(model)) for output in outputs]
+        answers = [as_answer(output, copies_unknown=cast(LeftToRight, model).copies_unknown) for output in outputs]
         references = [(*encode(each.target).tolist(), END) for each in some]
-        score = partial(as_hypotheses, cast(LeftToRight, model), batch)
+        score = output_scorer(cast(LeftToRight, model), batch)
         yield from held_out_answers(score, search(model, batch, settings), answers, references)
 
 

@@ -1,9 +1,9 @@
 """A training task hands model, loss, batches and validation to the loop; that of models which write targets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
-from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.decode.alignments import add_alignments
 from antiphon.device import choose_threads
 from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
-from antiphon.models.left_to_right import log_prob
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
@@ -29,7 +28,7 @@ from antiphon.training.augmentation import AugmentedPairs, HiddenSources, find_c
 from antiphon.training.distributed import BatchShard, all_gather, local_world_size, rank, shard_indices, world_size
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.prepare import Prepared, encoded_dev_pairs, facts_of, plan_pass, prepare, prepare_again
-from antiphon.training.resolution import Facts, Resolution, resolve
+from antiphon.training.resolution import Facts, Resolution
 from antiphon.training.state import RunningMean
 from antiphon.training.step import LossFunction, negative_log_likelihood, smoothed_loss
 from antiphon.training.suffix_rules import check_rule_weight, weigh_rules
@@ -89,8 +88,8 @@ class InMicroBatches(Protocol):
 class TrainingSetup:
     """A model, its loss, the batches that it learns from, and its validation.
 
-    ``lengths`` are those of both sides of every training pair, and ``sample`` makes a batch of given pairs, rows
-    and columns: memory is estimated with them. ``uses_cuda_graphs`` tells whether steps can be captured on a GPU.
+    ``lengths`` are those of both sides of every training pair. ``uses_cuda_graphs`` tells whether steps can be captured
+    on a GPU.
     ``dev_pairs`` is the size of the dev set. ``validate_best`` gives further dev metrics of the best weights, once
     training has ended.
     """
@@ -100,7 +99,6 @@ class TrainingSetup:
     batches: EpochBatches
     validate: Callable[[nn.Module, InMicroBatches], DevResult]
     lengths: tuple[Indices, Indices]
-    sample: Callable[[int, int, int], Any]
     uses_cuda_graphs: bool = False
     dev_pairs: int = 0
     validate_best: Callable[[nn.Module, InMicroBatches], Mapping[str, float]] | None = None
@@ -167,8 +165,6 @@ def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task with its data in a new run folder, and the recipe with all settings in it."""
     task = _task_of(recipe).prepare(recipe, run, say)
     run.save_recipe(task.settings.recipe)
-    if recipe.train.log == "tensorboard":
-        run.tensorboard.mkdir()
     return task
 
 
@@ -181,12 +177,6 @@ def choose_threads_of(task: Task, threads: int | None) -> int:
     """The number of threads asked for, or one that suits the model of a task."""
     recipe = task.settings.recipe
     return threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size, local_world_size())
-
-
-def resolved_again(task: Task) -> Task:
-    """The same task with those settings decided that a change of its recipe has left unset."""
-    changed: Task = replace(cast(Any, task), settings=resolve(task.settings, task.facts))
-    return changed
 
 
 def _task_of(recipe: Recipe) -> type[Task]:
@@ -237,14 +227,12 @@ class GenerationValidation:
         return DevResult(loss.value, {"perplexity": perplexity(-loss.value, 1).value, **self._score(written)})
 
     def _measure(self, model: nn.Module, batch: Batch) -> _Measured:
-        loss, tokens = -log_prob(model, batch).sum(), int(batch.target_lengths.sum())
+        loss, tokens = -model(batch).sum(), int(batch.target_lengths.sum())
         if self.outputs is None:
             return _Measured(loss, tokens, [])
         found = self.outputs.search(model, batch, self.outputs.beam)
         if have_unknown(found):
             found = add_alignments(model, batch, found)
-        if self.outputs.beam.replace_unknown:
-            found = replace_unknown(model, batch, found, len(self.outputs.codec.target.vocab))
         return _Measured(loss, tokens, found)
 
     def _decode(self, pair: int, hypotheses: list[Hypothesis]) -> list[str]:
@@ -329,7 +317,6 @@ class GenerationTask:
             batches,
             self._validation(settings.dev_beam),
             (corpus.source_lengths, corpus.target_lengths),
-            Batch.sample,
             uses_cuda_graphs=True,
             dev_pairs=len(self.prepared.dev),
             validate_best=self._validate_best,

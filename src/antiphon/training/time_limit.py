@@ -28,7 +28,7 @@ _FEW_EPOCHS = 0.25
 """A network is made smaller where fewer than this fraction of a recipe's epochs fit into the time."""
 _SMALLEST_HIDDEN_SIZE = 128
 """A network is not made smaller than this."""
-_SIZES = ("hidden_size", "embedding_size", "feedforward_size", "encoder_feedforward_size")
+_SIZES = ("hidden_size", "embedding_size", "feedforward_size")
 """The settings that are halved together, as far as they are set."""
 FITTED = ("max_epochs", *_SIZES)
 """Settings of a run that may differ from its recipe's because of ``train.minutes``."""

@@ -141,6 +141,9 @@ export class Page {
     );
     byId("compare-field").hidden = !others.length;
     byId("explain").hidden = name !== "transduction" || !(runs[0].can.lattice || runs[0].can.align);
+    byId("about").textContent = byId("about").title = runs
+      .map((run) => (runs[1] ? `${run.name}: ${run.about}` : run.about))
+      .join(". ");
     this.explain(false);
     this.view.open(runs);
   }

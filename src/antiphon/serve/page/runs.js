@@ -17,6 +17,7 @@
 /**
  * @typedef {object} Run
  * @property {string} name
+ * @property {string} about what it maps to what, and how good it is
  * @property {string} kind
  * @property {"unidirectional" | "bidirectional" | null} encoder
  * @property {Record<"predict" | "score" | "align" | "lattice" | "stream" | "rank" | "explain" | "tokens", boolean>} can
