@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -318,6 +319,7 @@ def test_what_the_page_asked_can_be_copied_as_curl_and_as_python(screen):
 def test_a_server_with_a_token_asks_for_it_first(runs, browser):
     with serving(runs[0], "--token", "secret") as address:
         page = browser.new_page()
+        page.route("**/login.js", lambda route: (time.sleep(0.5), route.continue_()))
         page.goto(f"{address}/#run=online&text=dagibu&ended=true")
         assert page.get_by_role("alert").count() == 0
         for token in ("a guess", "secret"):

@@ -24,7 +24,7 @@ _CLOSE = {"Connection": "close"}
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Antiphon: token</title><link rel="icon" href="icon.svg"><link rel="stylesheet" href="style.css">
-<script type="module" src="login.js"></script></head>
+<script src="login.js"></script></head>
 <body class="login"><main><h1><img src="icon.svg" alt="" width="22" height="22"> antiphon</h1>
 <form method="post" action="login"><label for="token">Token of this service</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
