@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.lattice import log_marginal, posteriors
+from antiphon.lattice import posteriors
 from antiphon.models import transducer_network
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
@@ -44,8 +44,15 @@ def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
         torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_read[0]))
 
 
+def gradients(model, log_prob):
+    """The gradient of every weight, by its name."""
+    names, weights = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(log_prob.sum(), weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+    return dict(zip(names, found, strict=True))
+
+
 @pytest.mark.parametrize("choice", [*CHOICES[::3], {"context": "attention"}])
-def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choice):
+def test_label_smoothing_adds_the_gradient_of_the_mean_token_where_each_token_is_written(choice):
     model, share = model_of(**choice), 0.3
     batch = Batch.of([ids(4, 5, 6), ids(7)], [ids(4, 5), ids(UNKNOWN, 6, 5, 4)])
     (source, context), (states, _) = (
@@ -55,29 +62,44 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
     target = model.target_factors(model.attend(states, context))
     cells = (source.logits[:, :, None] + target.logits[:, None]).log_softmax(3)
     of_token = cells.gather(3, batch.target[:, None, :, None].expand(-1, cells.shape[1], -1, -1))[..., 0]
-    moves = model.moves(batch)
-    smoothed = moves.log_write + share * (cells.mean(3) - of_token)
-    expected = log_marginal(smoothed, moves.log_read, batch.source_lengths, batch.target_lengths)
-    torch.testing.assert_close(model.log_prob(batch, share), expected)
-    torch.testing.assert_close(model.log_prob(batch.padded(3, 8, 8), share)[:2], expected)
+    lengths = batch.source_lengths, batch.target_lengths
+    written = posteriors(*model.moves(batch), *lengths).write.detach()
+    log_prob = model.log_prob(batch)
+    expected = gradients(model, log_prob + share * (written * (cells.mean(3) - of_token)).sum((1, 2)))
+    torch.testing.assert_close(model.log_prob(batch, share), log_prob)
+    torch.testing.assert_close(gradients(model, model.log_prob(batch, share)), expected)
+    torch.testing.assert_close(gradients(model, model.log_prob(batch.padded(3, 8, 8), share)[:2]), expected)
+
+
+@pytest.mark.parametrize("encoder", ["unidirectional", "bidirectional"])
+def test_label_smoothing_has_no_say_in_where_tokens_are_written(encoder):
+    model, batch = model_of(encoder=encoder), Batch.of([ids(4, 5, 6), ids(7)], [ids(4, 5), ids(UNKNOWN, 6, 5, 4)])
+    plain, smoothed = (gradients(model, model.log_prob(batch, share)) for share in (0.0, 0.3))
+    of_transition = [name for name in plain if name.startswith("transition.")]
+    assert of_transition
+    assert all(torch.equal(plain[name], smoothed[name]) for name in of_transition)
+    assert not torch.allclose(plain["target_logits.weight"], smoothed["target_logits.weight"])
 
 
 def test_tokens_that_a_gpu_pads_the_vocabulary_with_are_not_smoothed(monkeypatch):
     model, batch = model_of(), Batch.of([ids(4, 5, 6)], [ids(4, 5)])
-    expected = model.log_prob(batch, 0.3)
+    expected = gradients(model, model.log_prob(batch, 0.3))
     monkeypatch.setattr(transducer_network, "kernels_can_run", lambda tensor: True)
     assert model.train().encode(batch)[0].logits.shape[2] == 8
-    torch.testing.assert_close(model.log_prob(batch, 0.3), expected)
+    torch.testing.assert_close(gradients(model, model.log_prob(batch, 0.3)), expected)
 
 
 def test_words_that_are_copied_are_not_smoothed():
     model = model_of(copy_words=True)
     batch = Batch.of([ids(4, 5)], [ids(7, 4)], copied=CopiedWords([ids(-4, 5)], 7))
-    plain, smoothed = model.moves(batch), model.moves(batch, 0.3)
     copied = batch.target[0] >= model.target_size
     assert copied.tolist() == [True, False, False]
-    torch.testing.assert_close(smoothed.log_write[:, :, copied], plain.log_write[:, :, copied])
-    assert (smoothed.log_write != plain.log_write)[:, :, ~copied].all()
+    plain, smoothed = (
+        [gradients(model, column.sum()) for column in model.moves(batch, share).log_write[0].T] for share in (0.0, 0.3)
+    )
+    torch.testing.assert_close(smoothed[0], plain[0])
+    for before, after in zip(plain[1:], smoothed[1:], strict=True):
+        assert not torch.allclose(before["target_logits.weight"], after["target_logits.weight"])
 
 
 @pytest.mark.parametrize("settings", [{}, {"copy_words": True}, {"context": "attention", "encoder": "bidirectional"}])

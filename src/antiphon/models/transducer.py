@@ -81,11 +81,16 @@ class Transducer(TransducerNetwork):
     """p(y | x) as the sum over all monotone alignments."""
 
     def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair; in training, with label smoothing in every cell."""
+        """``log p(y | x)`` of each pair; in training, with the gradient of label smoothing where tokens are written."""
         return log_marginal(*self.moves(batch, label_smoothing), batch.source_lengths, batch.target_lengths)
 
     def moves(self, batch: Batch, label_smoothing: float = 0.0) -> Moves:
-        """The log scores of both moves in every cell; with label smoothing, they are not probabilities."""
+        """The log scores of both moves in every cell.
+
+        Label smoothing adds its gradient alone, so each cell's is weighted by the probability that the token is written
+        there, while the sum over alignments stays that of the model. If the scores had it too, alignments through cells
+        that know little would win (docs/experiments.md).
+        """
         (source, context), (states, _) = run_concurrently(
             lambda: self.encode(batch),
             lambda: self.read_prefix(batch.shifted_target, self.target_state(batch.features)),
@@ -94,7 +99,7 @@ class Transducer(TransducerNetwork):
         target = self.target_factors(self.attend(states, context))
         log_token = self._log_token(source, target, batch)
         if label_smoothing:
-            log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
+            log_token = log_token + label_smoothing * _gradient_alone(self._smoothing(source, target, batch.target))
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
         return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_write_forced)
 
@@ -246,6 +251,11 @@ class Transducer(TransducerNetwork):
         """Log probability of the end symbol, which can be written only in the last row."""
         log_weight = state.log_weight.gather(1, memory.lengths[sentence, None] - 1)[:, 0]
         return log_weight + memory.end_logits[sentence] + logits[:, END]
+
+
+def _gradient_alone(added: Tensor) -> Tensor:
+    """Zeros with the gradient of a tensor."""
+    return added - added.detach()
 
 
 class TwoWayTransducer(Transducer):
