@@ -2,20 +2,14 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import tomllib
 
 import ir_measures
 import pytest
-import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from transformers import BertTokenizer
 
 import antiphon as package
 from antiphon.exceptions import InputError, RunError
-from tests.encoders import write_encoder
 from tests.sealing import seal_again
 from tests.shared_folders import filled_once, run_command
 from tests.toy import write_questions, write_vectors
@@ -33,13 +27,12 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """Toy questions, vectors, a tiny sentence encoder and a recipe."""
+    """Toy questions, vectors and a recipe."""
     folder = tmp_path_factory.mktemp("answers")
     write_questions(folder / "train.tsv", 120, seed=1)
     write_questions(folder / "dev.tsv", 30, seed=2)
     write_questions(folder / "test.tsv", 30, seed=3)
     write_vectors(folder / "vectors.txt")
-    write_encoder(folder / "encoder")
     (folder / "recipe.toml").write_text(
         '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n'
         '[model]\nkind = "matcher"\nhidden_size = 12\nlayers = 1\ndropout = 0.1\n'
@@ -240,103 +233,6 @@ def test_baselines_are_runs_too(antiphon, toy, baseline):
     assert json.loads(antiphon("info", run, "--json").out)["kind"] == "overlap"
 
 
-@pytest.mark.parametrize("frozen", ["true", "false"])
-def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, frozen):
-    settings = [
-        "model.sentence=pretrained",
-        f"model.pretrained={toy / 'encoder'}",
-        f"model.frozen={frozen}",
-        "train.max_epochs=2",
-        "train.passes=1",
-    ]
-    run = train(toy, f"pretrained-{frozen}", *settings, "model.overlap=true")
-    assert {path.name for path in (run / "encoder").iterdir()} == {"config.json", "pooling.json", "tokenizer.json"}
-    model = package.load(run)
-    published = Tokenizer.from_file(str(toy / "encoder" / "tokenizer.json")).encode("which owl").ids
-    assert pieces_of(model, "which owl") == published
-    stored = published_weights_of(toy)["embeddings.word_embeddings.weight"]
-    unchanged = torch.equal(model.ranker.matcher.sentence.encoder.embeddings.word_embeddings.weight.detach(), stored)
-    assert unchanged is (frozen == "true")
-    assert evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] > 0
-
-
-def pieces_of(model, text):
-    """The ids of a text, as the model reads a question."""
-    from antiphon.ranking.questions import Answer, Question
-
-    (ids,) = model.ranker.encode([Question("1", text, (Answer("1-0", text),))]).questions
-    return ids.tolist()
-
-
-def published_weights_of(toy):
-    return load_file(toy / "encoder" / "model.safetensors")
-
-
-PRETRAINED = ["model.sentence=pretrained", "train.max_epochs=1"]
-
-
-def test_an_encoder_of_another_architecture_with_its_own_pooling_and_vocabulary(antiphon, toy, tmp_path):
-    encoder = tmp_path / "encoder"
-    write_encoder(encoder, "distilbert")
-    words = Tokenizer.from_file(str(encoder / "tokenizer.json")).get_vocab()
-    (encoder / "tokenizer.json").unlink()
-    (encoder / "vocab.txt").write_text("".join(f"{word}\n" for word in sorted(words, key=words.get)))
-    (encoder / "1_Pooling").mkdir()
-    (encoder / "1_Pooling" / "config.json").write_text(
-        '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "word_embedding_dimension": 8}'
-    )
-    run = train(toy, "distilbert", *PRETRAINED, f"model.pretrained={encoder}")
-    model = package.load(run)
-    assert model.ranker.matcher.sentence.pooling == "cls"
-    assert type(model.ranker.matcher.sentence.encoder).__name__ == "DistilBertModel"
-    expected = BertTokenizer(str(encoder / "vocab.txt"))("which owl")["input_ids"]
-    assert pieces_of(model, "which owl") == expected
-    assert evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("modules.json", '[{"type": "x.Transformer"}, {"type": "x.Dense", "path": "2"}]', "a module of type 'Dense'"),
-        ("modules.json", "[", "damaged"),
-        ("1_Pooling/config.json", '{"pooling_mode_lasttoken": true}', "pooling lasttoken, expected mean or cls or max"),
-        ("config.json", '{"model_type": "bert", "num_hidden_layers": 1000000}', "1000000 layers, expected 1 to 100"),
-        ("config.json", '{"model_type": "bert", "vocab_size": 10000000000}', "vocab_size = 10000000000, expected at"),
-        ("config.json", '{"model_type": "t5"}', "an encoder with a decoder"),
-        ("config.json", '{"model_type": "x", "auto_map": {"AutoModel": "code.Run"}}', "cannot be read"),
-        ("config.json", '{"model_type": "bert", "hidden_size": 8}', "expected the safetensors weights"),
-    ],
-)
-def test_what_is_wrong_with_an_encoder_is_one_sentence(antiphon, toy, tmp_path, name, text, message):
-    encoder = shutil.copytree(toy / "encoder", tmp_path / "encoder")
-    (encoder / name).parent.mkdir(exist_ok=True)
-    (encoder / name).write_text(text)
-    result = antiphon(*arguments_of(toy, tmp_path / "run", "model.sentence=pretrained", f"model.pretrained={encoder}"))
-    assert result.status == 2
-    assert message in result.err
-    assert result.err.count("antiphon: ") == 1
-
-
-def test_pickled_weights_are_never_read(antiphon, toy, tmp_path):
-    encoder = shutil.copytree(toy / "encoder", tmp_path / "encoder")
-    torch.save(load_file(encoder / "model.safetensors"), encoder / "pytorch_model.bin")
-    (encoder / "model.safetensors").unlink()
-    settings = ["model.sentence=pretrained", f"model.pretrained={encoder}"]
-    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
-    assert result.status == 2
-    assert "no sentence encoder, expected a folder" in result.err
-
-
-def test_only_pretrained_encoders_import_transformers(toy, attentive):
-    program = f"""
-import sys, antiphon
-antiphon.load({str(attentive)!r}).rank("which animal ?", ["an owl"])
-assert "transformers" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_compare_puts_rankers_side_by_side(antiphon, toy, attentive):
     other = train(toy, "counted", "model.kind=overlap", "model.baseline=random")
     result = antiphon("compare", attentive, other, toy / "test.tsv", "--format", "json")
@@ -436,42 +332,17 @@ def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("encoder", "message"),
-    [("nowhere", "nowhere: no sentence encoder"), ("other", "other/config.json: cannot be read")],
-)
-def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message):
-    shutil.copytree(toy / "encoder", tmp_path / "other")
-    (tmp_path / "other" / "config.json").write_text('{"model_type": "unheard-of"}')
-    settings = ["model.sentence=pretrained", f"model.pretrained={tmp_path / encoder}"]
-    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
-    assert result.status == 2
-    assert message in result.err
-
-
-def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path, monkeypatch):
-    from antiphon.ranking.pretrained_encoder import find_encoder
-
-    package_folder = tmp_path / "carrier"
-    shutil.copytree(toy / "encoder", package_folder / "model")
-    (package_folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert find_encoder("carrier") == package_folder / "model"
-
-
-@pytest.mark.parametrize(
     ("library", "settings", "extra"),
     [
         ("ir_measures", ["model.kind=overlap"], "qa"),
         ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
         ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
-        ("transformers", ["model.sentence=pretrained", "model.pretrained=ENCODER"], "pretrained"),
     ],
 )
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(
     antiphon, toy, tmp_path, monkeypatch, library, settings, extra
 ):
     monkeypatch.setitem(sys.modules, library, None)
-    settings = [setting.replace("ENCODER", str(toy / "encoder")) for setting in settings]
     result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
     assert result.status == 2
     assert f".[{extra}]" in result.err
@@ -510,14 +381,6 @@ def test_a_run_with_a_file_missing_is_refused_by_its_name(antiphon, toy, attenti
         assert result.status == 2
         assert name in result.err
         seal_again(tmp_path / "run")
-
-
-def test_a_missing_encoder_is_refused_before_training(antiphon, toy, tmp_path):
-    settings = ["model.sentence=pretrained", "model.frozen=false", "model.pretrained=nowhere"]
-    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
-    assert result.status == 2
-    assert "nowhere: no sentence encoder, expected a folder" in result.err
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_ranks_is_no_member_of_an_ensemble(antiphon, attentive, toy_run, tmp_path):

@@ -169,7 +169,7 @@ def arguments_case(scratch: Scratch) -> Case:
     verb = arguments[0]
     for _ in range(draw.choice((1, 1, 2))):
         _change(arguments, scratch, verb)
-    for name in (*RUNS, "noisy", "encoder", "cache"):
+    for name in (*RUNS, "noisy", "cache"):
         if any(name == argument.split("/")[0] for argument in arguments):
             scratch.run(name)
     arguments += QUICK if arguments[:1] == ["train"] else []
@@ -402,12 +402,8 @@ def _lexicon_case(scratch: Scratch) -> Case:
 
 
 def parts_case(scratch: Scratch) -> Case:
-    """Damage in what a training takes from elsewhere: an encoder, another run."""
+    """Damage in what a training takes from elsewhere: another run."""
     draw = scratch.draw
-    if draw.randrange(2):
-        scratch.run("encoder")
-        _damage(draw.choice(sorted((scratch.folder / "encoder").iterdir())), draw)
-        return _training(scratch, "parts", "pretrained.toml", [])
     run = scratch.run(draw.choice(("direct", "pieces", "lm", "tagged")))
     _damage(draw.choice(sorted((scratch.folder / run).glob("*.[vt]*"))), draw)
     with suppress(OSError, RunError):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.encoders import write_encoder
 from tests.fuzz.judge import Case, run
 from tests.sealing import seal_again
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
@@ -51,13 +50,12 @@ RUNS = {
     "pieces": ("recipe.toml", ["data.source_tokens=sentencepiece", "data.sentencepiece_size=30"]),
     "stopped": ("recipe.toml", []),
     "matcher": ("matcher.toml", []),
-    "pretrained": ("pretrained.toml", []),
     "counted": ("matcher.toml", ["model.overlap=true", "model.sentence=lstm_attention"]),
     "overlap": ("matcher.toml", ["model.kind=overlap"]),
 }
 """Recipe and settings of every run."""
 WRITERS = ("direct", "pieces", "online", "tagged", "attention", "transformer", "encoder_decoder", "rules", "noisy")
-RANKERS = ("matcher", "counted", "overlap", "pretrained")
+RANKERS = ("matcher", "counted", "overlap")
 
 
 def build(folder: Path) -> None:
@@ -90,11 +88,6 @@ def write_data(folder: Path) -> None:
     write_binary_vectors(folder)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "matcher.toml").write_text(MATCHER)
-    pretrained = MATCHER.replace('vectors = "vectors.txt"\n', "").replace(
-        '"lstm"', '"pretrained"\npretrained = "encoder"'
-    )
-    (folder / "pretrained.toml").write_text(pretrained.replace("hidden_size = 4\n", ""))
-    write_encoder(folder / "encoder")
 
 
 QA_PAIRS = """<QApairs id='1'>

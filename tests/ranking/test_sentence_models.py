@@ -11,10 +11,8 @@ from antiphon.ranking.sentence_models import (
     Bigram,
     FixedVectors,
     LastState,
-    PretrainedSentence,
     ReaderSizes,
 )
-from tests.encoders import tiny_encoder
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
 
@@ -39,14 +37,6 @@ def attentive():
     return AttentiveState(fixed(), ReaderSizes(3))
 
 
-def pretrained():
-    return PretrainedSentence(tiny_encoder(), "mean", frozen=False).eval()
-
-
-def pretrained_of_another_architecture():
-    return PretrainedSentence(tiny_encoder("distilbert"), "max", frozen=True).eval()
-
-
 def both_directions():
     return LastState(fixed(), ReaderSizes(3, layers=2, bidirectional=True, pooling="max"), shared=True)
 
@@ -55,10 +45,7 @@ def attentive_in_both_directions():
     return AttentiveState(fixed(), ReaderSizes(3, bidirectional=True, pooling="mean"))
 
 
-ALL = [
-    *(bag_of_words, bigram, last_state, attentive, both_directions, attentive_in_both_directions),
-    *(pretrained, pretrained_of_another_architecture),
-]
+ALL = [bag_of_words, bigram, last_state, attentive, both_directions, attentive_in_both_directions]
 
 
 def lstm_by_hand(lstm, vectors):
@@ -176,74 +163,6 @@ def test_padding_and_batching_change_nothing(make):
     together = matcher(match_batch(questions, [0, 1, 1], sentences))
     apart = [matcher(match_batch([questions[q]], [0], [s])) for q, s in zip([0, 1, 1], sentences, strict=True)]
     torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_a_sentence_vector_is_the_pooled_states_of_length_one(architecture, pooling):
-    encoder = tiny_encoder(architecture).eval()
-    sentence = PretrainedSentence(encoder, pooling, frozen=False).eval()
-    states = encoder(torch.tensor([[5, 3, 7]])).last_hidden_state[0]
-    pooled = {"mean": states.mean(0), "cls": states[0], "max": states.max(0).values}[pooling]
-    (vector,) = sentence.read(torch.tensor([[5, 3, 7, 0]]), torch.tensor([3]))
-    torch.testing.assert_close(vector, pooled / pooled.norm(), atol=1e-5, rtol=1e-5)
-
-
-def test_the_activation_function_is_that_of_the_configuration():
-    vectors = [
-        PretrainedSentence(tiny_encoder(hidden_act=name), "mean", frozen=True)
-        .eval()
-        .read(torch.tensor([[5, 3, 7]]), torch.tensor([3]))
-        for name in ("gelu", "relu")
-    ]
-    assert not torch.allclose(*vectors, atol=1e-6)
-
-
-def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():
-    matcher = Matcher(pretrained())
-    batch = match_batch([[5, 3]], [0], [[7, 2, 4]])
-    one, other = (
-        matcher.sentence.encoder(torch.tensor([ids])).last_hidden_state[0].mean(0) for ids in ([5, 3], [7, 2, 4])
-    )
-    torch.testing.assert_close(
-        matcher(batch)[0], 10 * torch.cosine_similarity(one, other, dim=0) - 5, atol=1e-4, rtol=1e-4
-    )
-
-
-@pytest.mark.parametrize("way", ["load", "write"])
-def test_a_frozen_encoder_forgets_its_vectors_when_its_weights_change(way):
-    sentence, other = (PretrainedSentence(tiny_encoder(), "mean", frozen=True).eval() for _ in range(2))
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight.add_(torch.randn_like(weight))
-    tokens, lengths = torch.tensor([[2, 3, 4]]), torch.tensor([3])
-    before = sentence.read(tokens, lengths)
-    if way == "load":
-        sentence.load_state_dict(other.state_dict())
-    else:
-        with torch.no_grad():
-            for ours, theirs in zip(sentence.parameters(), other.parameters(), strict=True):
-                ours.copy_(theirs)
-    assert not torch.equal(sentence.read(tokens, lengths), before)
-    assert torch.equal(sentence.read(tokens, lengths), other.read(tokens, lengths))
-
-
-def test_a_frozen_encoder_reads_a_text_once_and_is_not_trained(monkeypatch):
-    matcher = Matcher(PretrainedSentence(tiny_encoder(), "mean", frozen=True)).train()
-    read = []
-    encode = PretrainedSentence._encode
-    monkeypatch.setattr(
-        PretrainedSentence,
-        "_encode",
-        lambda self, tokens, lengths: read.append(len(tokens)) or encode(self, tokens, lengths),
-    )
-    batch = match_batch([[5, 3]], [0, 0], [[7, 2, 4], [6]])
-    first, again = matcher(batch), matcher(batch)
-    assert read == [1, 2]
-    torch.testing.assert_close(first, again)
-    torch.testing.assert_close(first, matcher.eval()(batch))
-    again.sum().backward()
-    assert all(parameter.grad is None for parameter in matcher.sentence.parameters())
 
 
 def match_batch(questions, question, sentences):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.recipe.recipe_file import make_recipe, paths_in_run, save_recipe, with_moved_paths, without_paths
+from antiphon.recipe.recipe_file import make_recipe, paths_in_run, save_recipe, with_moved_paths
 from antiphon.recipe.schema import Recipe
 
 
@@ -59,15 +59,6 @@ def test_a_path_that_goes_up_from_a_linked_folder_is_followed_as_the_file_system
     (tmp_path / "link").symlink_to(tmp_path / "real/recipes")
     recipe = make_recipe({"data": {"train": "../train.tsv"}}, folder=tmp_path / "link")
     assert recipe.data.train == tmp_path / "real/train.tsv"
-
-
-def test_an_encoder_in_a_folder_is_a_path_and_one_in_a_package_a_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for given, stored, left in (("encoders/mine", "../../encoders/mine", "mine"), ("package", "package", "package")):
-        recipe = make_recipe({"model": {"kind": "matcher", "sentence": "pretrained", "pretrained": given}})
-        assert saved(recipe, tmp_path / "runs/x")["model"]["pretrained"] == stored
-        assert read(tmp_path / "runs/x").model == recipe.model
-        assert without_paths(recipe).model.pretrained == left
 
 
 def test_moved_data_are_found_by_the_paths_of_the_command(tmp_path):

@@ -64,7 +64,7 @@ def test_force_replaces_the_run_and_nothing_else(run):
     assert (run / "run.new").is_dir()
 
 
-@pytest.mark.parametrize("name", ["recipe.toml", "encoder/config.json"])
+@pytest.mark.parametrize("name", ["recipe.toml", "direct/recipe.toml"])
 def test_files_of_the_user_with_names_of_ours_are_never_overwritten(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")

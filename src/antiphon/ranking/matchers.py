@@ -66,7 +66,7 @@ class Matcher(nn.Module):
         super().__init__()
         self.sentence = sentence
         self.match = nn.Parameter(sentence.initial_match())
-        self.bias = nn.Parameter(torch.tensor(sentence.initial_bias))
+        self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, batch: MatchBatch) -> Float[Tensor, " B"]:
         """The log odds that each sentence answers its question."""
@@ -84,13 +84,12 @@ class Matcher(nn.Module):
         return binary_cross_entropy_with_logits(self(batch), batch.labels, reduction="none")
 
     def start_at(self, log_odds: float) -> None:
-        """Sets the bias to the log odds of a right candidate among all pairs, unless the sentence model has its own.
+        """Sets the bias to the log odds of a right candidate among all pairs.
 
         Without that the first gradients would all point to the share of right answers, and drive the sentence vectors
         of an LSTM towards a constant.
         """
-        if not self.sentence.initial_bias:
-            nn.init.constant_(self.bias, log_odds)
+        nn.init.constant_(self.bias, log_odds)
 
     def attention(self, batch: MatchBatch) -> Float[Tensor, "B I"]:
         """Attention weights of each question over the words of its sentence, for models with attention."""

@@ -27,7 +27,7 @@ from antiphon.ranking.questions import (
 )
 from antiphon.ranking.rankers import Scores
 from antiphon.ranking.saved_rankers import matcher_settings
-from antiphon.recipe.model_sections import MatcherSection, OverlapSection
+from antiphon.recipe.model_sections import OverlapSection
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.sections import DataSection
 from antiphon.runs.run_folder import RunFolder
@@ -118,10 +118,7 @@ class MatchingTask:
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
         """The task with its words, vectors and word frequencies in a new run folder."""
         task = cls.resume(recipe, run, say)
-        if matcher_settings(recipe).sentence == "pretrained":
-            saved_rankers.copy_encoder(recipe, run)
-        else:
-            say(saved_rankers.copy_vectors(recipe, run, [*task.train, *task.dev]))
+        say(saved_rankers.copy_vectors(recipe, run, [*task.train, *task.dev]))
         if matcher_settings(recipe).overlap:
             learn_overlap(recipe.data, task.train).save(run.overlap)
         return replace(task, settings=resolve(task.settings, task.facts))
@@ -157,8 +154,9 @@ class MatchingTask:
         """The matcher, its training batches and its validation."""
         train, dev = map(saved_rankers.question_encoder(run, self.recipe), (self.train, self.dev))
         matcher = saved_rankers.new_matcher(run, self.recipe)
-        if is_new:
-            self._start(matcher, train)
+        if is_new and matcher_settings(self.recipe).initial_weights != "random":
+            right = float(train.labels.mean())
+            matcher.start_at(log(right / (1 - right)))
         counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
         weight = self.recipe.train.listwise_weight
         return TrainingSetup(
@@ -198,14 +196,6 @@ class MatchingTask:
             groups=question,
         )
 
-    def _start(self, matcher: Matcher, corpus: MatchCorpus) -> None:
-        """Gives a new network the weights of its encoder, and the share of right candidates in the training pairs."""
-        settings, right = matcher_settings(self.recipe), float(corpus.labels.mean())
-        if settings.sentence == "pretrained":
-            saved_rankers.load_encoder(matcher, self.recipe)
-        if settings.initial_weights != "random":
-            matcher.start_at(log(right / (1 - right)))
-
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """Nothing is left to do: the logistic regression is saved with the best weights."""
         return {}
@@ -237,8 +227,6 @@ def check_questions(recipe: Recipe) -> None:
     require_library(f"model.kind = {model.kind}", "ir_measures", "qa")
     if isinstance(model, OverlapSection) and model.baseline == "bm25":
         require_library("model.baseline = bm25", "bm25s", "qa")
-    if isinstance(model, MatcherSection) and model.sentence == "pretrained":
-        require_library("model.sentence = pretrained", "transformers", "pretrained")
     if isinstance(test, tuple):
         raise RecipeError("data.test: two files, expected one file of questions and candidates")
     if test is not None and not select_questions(read_questions(test, silent, labelled=True), "mixed"):

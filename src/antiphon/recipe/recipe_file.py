@@ -25,7 +25,6 @@ from pydantic import ValidationError
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.model_sections import MatcherSection
 from antiphon.recipe.schema import (
     DEFAULT_KIND,
     Recipe,
@@ -52,8 +51,8 @@ _FILES = ("train", "dev", "test", "unpaired")
 
 
 def resolve_paths(table: Table, folder: Path) -> None:
-    """Makes the paths of a recipe absolute; relative ones start from ``folder``, that of an encoder from here."""
-    _change_paths(table, lambda given: _absolute(folder / given), _absolute)
+    """Makes the paths of a recipe absolute; relative ones start from ``folder``."""
+    _change_paths(table, lambda given: _absolute(folder / given))
 
 
 def paths_in_run(table: Table, run: Path) -> None:
@@ -67,12 +66,9 @@ def relative_to_run(table: Table, run: Path) -> None:
 
 
 def without_paths(recipe: Recipe) -> Recipe:
-    """The recipe without the paths of its data, for a copy of a run; of the path of an encoder, the name is kept."""
+    """The recipe without the paths of its data, for a copy of a run."""
     unset = {name: DataSection.model_fields[name].default for name in PATH_SETTINGS}
-    changes: dict[str, Any] = {"data": recipe.data.model_copy(update=unset)}
-    if isinstance(recipe.model, MatcherSection):
-        changes["model"] = recipe.model.model_copy(update={"pretrained": Path(recipe.model.pretrained).name})
-    return recipe.model_copy(update=changes)
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=unset)})
 
 
 def with_moved_paths(stored: Recipe, asked: Recipe) -> Recipe:
@@ -94,16 +90,11 @@ def _paths(value: Path | Sequence[Path] | None) -> Sequence[Path]:
     return [value] if isinstance(value, Path) else value or []
 
 
-def _change_paths(table: Table, change: Change, change_encoder: Change | None = None) -> None:
-    """Replaces the paths of a table of sections; what is not a path is left to the checks of the schema.
-
-    An encoder is the name of a package, or with a slash a path.
-    """
-    data, model = table.get("data"), table.get("model")
+def _change_paths(table: Table, change: Change) -> None:
+    """Replaces the paths of a table of sections; what is not a path is left to the checks of the schema."""
+    data = table.get("data")
     if isinstance(data, dict):
         data.update({name: _changed(data[name], change) for name in PATH_SETTINGS if name in data})
-    if isinstance(model, dict) and os.sep in str(model.get("pretrained", "")):
-        model["pretrained"] = _changed(model["pretrained"], change_encoder or change)
 
 
 def _changed(value: Any, change: Change) -> Any:

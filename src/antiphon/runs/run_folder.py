@@ -6,7 +6,6 @@ source.vocab         one token per line; also target.vocab, and features.vocab i
 source.spm           SentencePiece model, if one is used; also target.spm
 model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
 words.vocab          words for answer selection, whose vectors are in vectors.safetensors
-encoder/             configuration, tokeniser and pooling of a pretrained sentence encoder
 overlap.tsv          number of sentences with each word; logistic.json weights shared words
 metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
@@ -104,9 +103,6 @@ class RunFolder:
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
         self.vectors = self.file("vectors.safetensors")
-        self.encoder_config = self.file("encoder/config.json")
-        self.encoder_tokeniser = self.file("encoder/tokenizer.json")
-        self.encoder_pooling = self.file("encoder/pooling.json")
         self.overlap = self.file("overlap.tsv")
         self.logistic = self.file("logistic.json")
         self.checkpoint = self.file("last.ckpt")
