@@ -96,7 +96,7 @@ def test_streams_ensembles_and_aligned_outputs_are_the_same_compression(runs, tm
     for policy in ("greedy", "beam"):
         stream = model.stream(policy=policy)
         assert [word for token in UNSEEN.split() for word in stream.read(token)] + stream.finish() == KEPT.split()
-    ensemble_runs([runs / "one", runs / "two"], tmp_path / "both", "probabilities", force=False)
+    ensemble_runs([runs / "one", runs / "two"], tmp_path / "both", force=False)
     assert package.load(tmp_path / "both").predict([UNSEEN])[0].text == KEPT
     aligned = package.load(runs / "two").predict([UNSEEN], align=True)[0]
     assert aligned.text == KEPT

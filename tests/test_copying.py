@@ -68,7 +68,7 @@ def test_a_stream_writes_the_unseen_letters_of_the_input(runs, policy):
 
 
 def test_an_ensemble_writes_the_unseen_letters_of_the_input(runs, tmp_path):
-    ensemble_runs([runs / "one", runs / "two"], tmp_path / "both", "probabilities", force=False)
+    ensemble_runs([runs / "one", runs / "two"], tmp_path / "both", force=False)
     assert predicted(package.load(tmp_path / "both")) == [f"{word}n" for word in UNSEEN]
 
 

@@ -286,7 +286,7 @@ def test_an_ensemble_averages_the_probabilities_of_copied_words(others_copy):
     swapped = torch.tensor([0, 1, 2, 3, 5, 4])
     features = torch.arange(4)
     ids = [MemberIds(torch.arange(S), table, features) for table in (torch.arange(V), swapped)]
-    ensemble = Ensemble([one, other], ids, "probabilities")
+    ensemble = Ensemble([one, other], ids)
     batch = batch_of(("Zoe saw Yan", "Yan"))
     memory, state = ensemble.start(batch)
     log_next, state = ensemble.step(memory, state, torch.tensor([2]), torch.tensor([0]))

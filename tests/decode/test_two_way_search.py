@@ -96,8 +96,8 @@ def test_outputs_with_a_prefix_are_those_of_the_left_to_right_half():
 def test_an_ensemble_of_them_is_the_mean_of_an_ensemble_of_each_direction():
     members, (source,) = [two_way(1), two_way(2)], sources(3)
     same = MemberIds(torch.arange(9), torch.arange(7), torch.arange(8))
-    both = Ensemble(members, [same, same], "probabilities")
-    halves = [Ensemble([member.reverse for member in members], [same, same], "probabilities")]
+    both = Ensemble(members, [same, same])
+    halves = [Ensemble([member.reverse for member in members], [same, same])]
     backward = halves[0].log_prob(pair(source[::-1], (6, 4))).item()
     forward = Ensemble.log_prob(_without_twins(members, same), pair(source, (4, 6))).item()
     expected = math.log((math.exp(forward) + math.exp(backward)) / 2)
@@ -111,4 +111,4 @@ def _without_twins(members, ids):
         own = {name: weight for name, weight in member.state_dict().items() if not name.startswith("reverse.")}
         model.load_state_dict(own)
         alone.append(model)
-    return Ensemble(alone, [ids, ids], "probabilities")
+    return Ensemble(alone, [ids, ids])

@@ -43,7 +43,7 @@ def exported(tmp_path_factory):
     """An exported folder of every structure."""
     folder = tmp_path_factory.mktemp("exported")
     runs = {name: write_run(folder / "runs" / name, name) for name in [*ALONE, "attention"]}
-    ensemble_runs([runs["unidirectional"], runs["attention"]], folder / "runs/ensemble", "logs", force=False)
+    ensemble_runs([runs["unidirectional"], runs["attention"]], folder / "runs/ensemble", force=False)
     for name in [*ALONE, *COMBINED]:
         export_run(folder / "runs" / name, folder / name)
     return folder

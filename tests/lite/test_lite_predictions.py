@@ -78,11 +78,10 @@ def test_suffix_rules_alone_are_exported(models):
     ]
 
 
-@pytest.mark.parametrize("mean", ["probabilities", "logs"])
-def test_ensembles_are_those_of_pytorch(tmp_path, mean):
+def test_ensembles_are_those_of_pytorch(tmp_path):
     names = ["transducer", "attention", "context"]
     members = [write_run(tmp_path / name, name, seed=seed) for seed, name in enumerate(names)]
-    ensemble_runs(members, tmp_path / "all", mean, force=False)
+    ensemble_runs(members, tmp_path / "all", force=False)
     theirs, ours = exported(tmp_path / "all")
     assert_same(ours.predict(TEXTS, nbest=3), theirs.predict(TEXTS, nbest=3))
 
@@ -91,7 +90,7 @@ def test_an_ensemble_of_networks_that_copy_words_is_that_of_pytorch(tmp_path):
     members = [
         write_run(tmp_path / name, name) for name in ("copied_words_online", "attention_between_words", "copied_words")
     ]
-    ensemble_runs(members, tmp_path / "all", "probabilities", force=False)
+    ensemble_runs(members, tmp_path / "all", force=False)
     theirs, ours = exported(tmp_path / "all")
     sentences = inputs("copied_words")
     assert_same(ours.predict(sentences, nbest=3), theirs.predict(sentences, nbest=3))

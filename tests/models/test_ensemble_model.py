@@ -16,18 +16,17 @@ SAME = torch.arange(9)
 WIDE = beam_settings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 
 
-def together(*members, mean="probabilities", target_size=6):
+def together(*members, target_size=6):
     ids = [MemberIds(SAME, torch.arange(target_size), SAME[:8])] * len(members)
-    return Ensemble(members, ids, mean).double().eval()
+    return Ensemble(members, ids).double().eval()
 
 
-@pytest.mark.parametrize("mean", ["probabilities", "logs"])
 @pytest.mark.parametrize("name", ["attention", "encoder_decoder", "transformer"])
-def test_an_ensemble_of_one_is_the_model(name, mean):
+def test_an_ensemble_of_one_is_the_model(name):
     model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
     settings = beam_settings(beam=4, nbest=3)
     wanted = search_outputs(model, batch, settings)
-    found = search_outputs(together(model, mean=mean, target_size=12), batch, settings)
+    found = search_outputs(together(model, target_size=12), batch, settings)
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     assert found[0][0].log_prob == pytest.approx(wanted[0][0].log_prob)
 
@@ -41,17 +40,14 @@ def test_an_ensemble_of_one_transducer_is_the_transducer(name):
     assert [each[0] for each in found] == [each[0] for each in wanted]
 
 
-@pytest.mark.parametrize("mean", ["probabilities", "logs"])
 @torch.no_grad()
-def test_the_next_token_has_the_mean_of_what_members_say(mean):
+def test_the_next_token_has_the_mean_of_what_members_say():
     members = [small_model("transducer", 1), small_model("attention", 2)]
-    ensemble, batch = together(*members, mean=mean), batch_of(sources(3))
+    ensemble, batch = together(*members), batch_of(sources(3))
     token, sentence = torch.tensor([2]), torch.tensor([0])
     each = [model.step(*model.start(batch), token, sentence)[0] for model in members]
     found, _ = ensemble.step(*ensemble.start(batch), token, sentence)
     by_hand = sum(log_next.exp() for log_next in each) / 2
-    if mean == "logs":
-        by_hand = (sum(each) / 2).softmax(1)
     torch.testing.assert_close(found.exp(), by_hand)
 
 
@@ -73,7 +69,7 @@ def test_members_may_number_their_tokens_differently():
     renumbered.output.weight.copy_(model.output.weight[order])
     renumbered.output.bias.copy_(model.output.bias[order])
     ids = [MemberIds(SAME, target, SAME[:8]) for target in (torch.arange(6), order)]
-    ensemble = Ensemble([model, renumbered], ids, "probabilities").double()
+    ensemble = Ensemble([model, renumbered], ids).double()
     (source,) = sources(3)
     for words in ((4, 5, 5), (5,), ()):
         batch = pair(source, words)
@@ -87,7 +83,7 @@ def test_members_may_number_their_features_differently():
     for embedding in (renumbered.source_features, renumbered.target_features):
         embedding.weight.copy_(embedding.weight[order])
     ids = [MemberIds(SAME, torch.arange(6), features) for features in (SAME[:8], order)]
-    ensemble = Ensemble([model, renumbered], ids, "probabilities").double()
+    ensemble = Ensemble([model, renumbered], ids).double()
     (source,) = sources(5)
     batch = pair(source, (4, 5, 5))
     assert batch.features.shape[1]
@@ -106,7 +102,7 @@ def test_outputs_are_aligned_in_the_ids_of_the_member():
     attention, transducer = small_model("attention"), small_model()
     order = torch.tensor([0, 1, 2, 3, 5, 4])
     ids = [MemberIds(SAME, table, SAME[:8]) for table in (torch.arange(6), order)]
-    ensemble, batch = Ensemble([attention, transducer], ids, "probabilities").double(), batch_of(sources(4))
+    ensemble, batch = Ensemble([attention, transducer], ids).double(), batch_of(sources(4))
     for tokens in product((4, 5), repeat=3):
         ours, theirs = ([[Hypothesis((*some, END), 0.0, 0.0)]] for some in (tokens, order[list(tokens)].tolist()))
         aligned, alone = add_alignments(ensemble, batch, ours), add_alignments(transducer, batch, theirs)

@@ -21,7 +21,7 @@ def small_batch():
 
 def small_ensemble():
     same = MemberIds(torch.arange(9), torch.arange(6), torch.arange(8))
-    return Ensemble([small_model("transducer"), small_model("attention", seed=1)], [same, same], "probabilities").eval()
+    return Ensemble([small_model("transducer"), small_model("attention", seed=1)], [same, same]).eval()
 
 
 def network(name):

@@ -36,7 +36,7 @@ def test_steps_have_static_shapes_where_room_is_reserved(monkeypatch):
     monkeypatch.setattr("antiphon.decode.beam_search.has_kernel", lambda parameter: True)
     transformer, attention = small_model("tied_transformer"), small_model("attention")
     ids = MemberIds(torch.arange(9), torch.arange(6), torch.arange(8))
-    ensemble = Ensemble([attention, transformer], [ids, ids], "logs")
+    ensemble = Ensemble([attention, transformer], [ids, ids])
     for model, grows in ((transformer, True), (attention, False), (ensemble, True)):
         assert model.state_grows is grows
         search = BeamSearch(model, batch_of(sources(3)), beam_settings())

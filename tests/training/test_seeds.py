@@ -31,7 +31,7 @@ def recipe(tmp_path):
 
 def test_seeds_give_what_training_with_each_and_an_ensemble_of_them_give(recipe, tmp_path):
     runs = [train(recipe(f"train.seed={seed}"), tmp_path / str(seed)) for seed in (7, 8)]
-    by_hand = ensemble_runs([run.path for run in runs], tmp_path / "by-hand", "probabilities", force=False)
+    by_hand = ensemble_runs([run.path for run in runs], tmp_path / "by-hand", force=False)
     before = sorted(tmp_path.iterdir())
     run = train_seeds(recipe(), tmp_path / "run", 2)
     assert run_digest(run) == run_digest(by_hand)

@@ -1,7 +1,7 @@
 """``antiphon combine`` and ``antiphon ensemble``: runs that are made of trained runs."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -64,14 +64,9 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
     return weights
 
 
-Mean = Literal["probabilities", "logs"]
-"""What is averaged."""
-
-
 def ensemble(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.")],
-    mean: Annotated[Mean, typer.Option(help="Average probabilities, or their logarithms.")] = "probabilities",
     force: Force = False,
 ) -> None:
     """Combine trained runs into an ensemble.
@@ -88,7 +83,7 @@ def ensemble(
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
-    ensemble_runs(runs, out, mean, force=force)
+    ensemble_runs(runs, out, force=force)
     for run in runs:
         note_unfinished(RunFolder.open(run), run)
     print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

@@ -2,12 +2,12 @@
 
     p(y_j | y_1..y_{j-1}, x) = mean over members m of  p_m(y_j | y_1..y_{j-1}, x)
 
-or the mean of their logs, normalised again. Members may be of any kind that predicts token by token.
+Members may be of any kind that predicts token by token.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,6 @@ from antiphon.models.left_to_right import LeftToRight, token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 
-Mean = Literal["probabilities", "logs"]
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -38,13 +37,12 @@ class Ensemble(LeftToRight):
     ``ids[m]`` map the ids of the ensemble to those of member ``m``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], ids: Sequence[MemberIds], mean: Mean) -> None:
+    def __init__(self, members: Sequence[nn.Module], ids: Sequence[MemberIds]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         for m, tables in enumerate(ids):
             for name, table in tables._asdict().items():
                 self.register_buffer(f"{name}_ids_{m}", table)
-        self.mean = mean
         self.copies_unknown = any(member.copies_unknown for member in self._models)
         self.state_grows = any(member.state_grows for member in self._models)
 
@@ -107,9 +105,7 @@ class Ensemble(LeftToRight):
         ]
         width = max(each.shape[1] for each in ours)
         stacked = torch.stack([pad(each, (0, width - each.shape[1]), value=IMPOSSIBLE) for each in ours])
-        if self.mean == "probabilities":
-            return stacked.logsumexp(0) - math.log(len(stacked))
-        return stacked.mean(0).log_softmax(1)
+        return stacked.logsumexp(0) - math.log(len(stacked))
 
     @property
     def twin(self) -> "Ensemble | None":
@@ -118,7 +114,7 @@ class Ensemble(LeftToRight):
         if None in twins:
             return None
         ids = [MemberIds(*(self._ids(name, m) for name in MemberIds._fields)) for m in range(len(twins))]
-        return Ensemble(twins, ids, self.mean)
+        return Ensemble(twins, ids)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair, token by token; with twins, the mean of both directions."""

@@ -340,7 +340,7 @@ for _kind in (
     Kind(
         section=EnsembleSection,
         interface=_neural_model,
-        uses=frozenset(("pairs", "batches", "search", "members")),
+        uses=frozenset(("pairs", "batches", "search")),
         load=_load_ensemble,
         made_by="ensemble",
         search=_beam_search,

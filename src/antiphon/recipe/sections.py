@@ -36,7 +36,6 @@ SettingGroup = Literal[
     "paths",  # can search for the best alignments, too (search.over)
     "streams",  # can write while it reads
     "rescoring",  # weighs the scores of several models
-    "members",  # averages several models
 ]
 """Settings that go together. Each kind of model says which groups it uses."""
 _LONGEST_SHOWN = 100
@@ -236,8 +235,6 @@ class SearchSection(Section):
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
     direct_outputs: Annotated[Annotated[int, Field(ge=0, le=1000)] | None, UsedBy("rescoring")] = None
     """Outputs of the direct model's own search that a noisy channel ranks with those it finds; unset: ``beam``."""
-    ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
-    """What an ensemble averages: the members' probabilities of the next token, or their logs."""
     weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.5, 0.5, 0.5)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0

@@ -11,7 +11,7 @@ from typing import cast
 from torch import Tensor
 
 from antiphon.exceptions import RunError
-from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
+from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
@@ -190,10 +190,10 @@ _TEXT_SETTINGS = (
 """What members of an ensemble must have in common."""
 
 
-def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
+def ensemble_runs(runs: Sequence[Path], out: Path, *, force: bool) -> RunFolder:
     """Writes a run of kind ``ensemble`` that holds copies of its members."""
     folders = open_members(runs)
-    recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)), mean)
+    recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)))
     with combined_run(dict(zip(MEMBERS, folders, strict=False)), recipe, out, force=force) as run:
         copy_vocabs(folders[0], run)
         copy_files(folders[0], ("rules.tsv",), run.path)
@@ -214,7 +214,7 @@ def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
         ids.append(MemberIds(*map(map_ids, codec.vocabs, theirs.vocabs)))
     if not members:
         raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
-    return Ensemble(members, ids, recipe.search.ensemble)
+    return Ensemble(members, ids)
 
 
 def open_members(runs: Sequence[Path]) -> list[RunFolder]:
@@ -230,7 +230,7 @@ def check_member_kind(name: str, kind: Kind) -> None:
         raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
 
 
-def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
+def _ensemble_recipe(folders: dict[str, RunFolder]) -> Recipe:
     """The first member's recipe as that of an ensemble; members that do not fit together are refused by name."""
     recipes = {name: folder.recipe() for name, folder in folders.items()}
     for name, each in recipes.items():
@@ -253,7 +253,7 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     table["model"] = EnsembleSection()
     weights = [each.search.rule_weight or 0.0 for each in recipes.values()]
     rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
-    table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
+    table["search"] |= {"over": "outputs", "rule_weight": rule_weight}
     return Recipe.model_validate(table)
 
 

@@ -71,7 +71,7 @@ def _is_done(recipe: Recipe, out: Path, members: Sequence[Path], say: Say, *, re
 
 def _combine(members: Sequence[Path], out: Path, *, force: bool) -> None:
     """Makes the ensemble, and removes the runs that it has copies of."""
-    ensemble_runs(members, out, "probabilities", force=force)
+    ensemble_runs(members, out, force=force)
     for folder in members:
         with locked_folder(folder):
             remove_run(folder)
