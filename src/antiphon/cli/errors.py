@@ -76,8 +76,8 @@ def errors(
     """
     from antiphon.api.ranking_model import RankingModel
     from antiphon.cli.options import note_unknown_features, read_test_set
-    from antiphon.report.error_report import write_errors, write_suspects
-    from antiphon.report.ranking_errors import write_ranking_errors
+    from antiphon.report.error_report import error_report, suspects_report
+    from antiphon.report.ranking_errors import ranking_report
 
     breakdowns = parse_breakdowns(by)
     if suspicious and (breakdowns or against is not None):
@@ -91,18 +91,18 @@ def errors(
             model.kind, {"--by": by, "--suspicious": suspicious, "--beam": beam, str(file[-1]): len(file) > 1}
         )
         ranking = None if against is None else answer_selection.load_ranking_run(against, device, threads)
-        found = answer_selection.find_errors(model, file[0], ranking)
-        write(write_ranking_errors(found, format, names, most or None, width), out)
+        questions = answer_selection.find_errors(model, file[0], ranking)
+        write(ranking_report(questions, names, most or None).write(format, width), out)
         return
     pairs = read_test_set(model.recipe, file).pairs
     note_unknown_features(model, pairs)
     if suspicious:
         suspects = model.suspicious(pairs, most=most or None, beam=beam)
-        write(write_suspects(suspects, format, str(run), len(pairs), width), out)
+        write(suspects_report(suspects, str(run), len(pairs)).write(format, width), out)
         return
     other = None if against is None else load_other(against, model, file[0], device, threads)
-    report = model.errors(pairs, against=other, by=breakdowns or None, most=most or None, beam=beam)
-    write(write_errors(report, format, names, breakdowns, width), out)
+    found = model.errors(pairs, against=other, by=breakdowns or None, most=most or None, beam=beam)
+    write(error_report(found, names, breakdowns).write(format, width), out)
 
 
 def load_other(run: Path, model: "Model", file: Path, device: str, threads: int | None) -> "Model":

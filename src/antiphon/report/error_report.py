@@ -1,35 +1,22 @@
-"""Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, TSV and JSON lines."""
+"""Error reports: mistakes, accuracy of groups, frequent edits, differences."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from antiphon.metrics.breakdown import By, Edit, Group
-from antiphon.report.tables import (
-    Cell,
-    Section,
-    as_json_lines,
-    as_text,
-    as_tsv,
-    format_metric,
-    left_note,
-    without_empty_columns,
-)
+from antiphon.report.tables import Cell, Listing, Report, Row, Section, against_line, format_metric
 from antiphon.terminal import count_of
 
 
 @dataclass(frozen=True)
-class ReportedPair:
+class ReportedPair(Row):
     """A pair that is listed for some reason; ``where`` is its ``file:line``, empty if it came from no file."""
 
     where: str
     source: str
     features: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as a JSON-serialisable dictionary."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -146,7 +133,6 @@ def _dicts(rows: Sequence[ReportedPair]) -> list[dict[str, Any]]:
     return [row.to_dict() for row in rows]
 
 
-ErrorFormat = Literal["text", "tsv", "jsonl"]
 _GROUPS_SHOWN = 20
 """Rows of a table of groups, unless its kind was requested."""
 _EDITS_SHOWN = 20
@@ -174,34 +160,30 @@ _OPTIONAL = ("alignment", "reference_probability", "other_probability", "output_
 """Columns that are left out of tables in a narrow terminal, in this order."""
 
 
-def write_errors(
-    report: ErrorReport, format: ErrorFormat, names: Sequence[str], by: Sequence[By] = (), width: int | None = None
-) -> str:
-    """The report on a run, or on a run compared with another, in a format.
+def error_report(report: ErrorReport, names: Sequence[str], by: Sequence[By] = ()) -> Report:
+    """What is written of a run, or of a run compared with another; as TSV the groups that ``by`` requests, if any."""
+    table = None
+    if by:
+        rows = [(group.by, group.name, group.pairs, group.metrics["accuracy"]) for group in report.groups]
+        table = Section("", ("by", "name", "pairs", "accuracy"), rows)
+    sections = list(group_sections(report.groups, by))
+    if report.edits:
+        sections.append(_edits_section(report.edits))
+    return Report(
+        {"runs": list(names), **report.summary()},
+        _lines(report, names),
+        sections,
+        list(_listings(report, names)),
+        table,
+    )
 
-    ``by`` are the requested groups. TSV holds one table: the requested groups, else the pairs that one of
-    two runs gets right, else the mistakes.
-    """
-    if format == "jsonl":
-        return as_json_lines(_error_objects(report, names))
-    if format == "tsv":
-        return _errors_tsv(report, names, by)
-    lines, sections = list(_error_lines(report, names)), list(_error_sections(report, names, by))
-    return as_text(lines, sections, width)
 
-
-def write_suspects(
-    suspects: Sequence[Suspect], format: ErrorFormat, name: str, pairs: int, width: int | None = None
-) -> str:
-    """The suspicious pairs of a run, among ``pairs`` pairs that were scored, in a format."""
-    if format == "jsonl":
-        return as_json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
-    rows = [_cells(suspect, _SUSPECT_HEADER) for suspect in suspects]
-    if format == "tsv":
-        return as_tsv(_SUSPECT_HEADER, rows)
+def suspects_report(suspects: Sequence[Suspect], name: str, pairs: int) -> Report:
+    """What is written of the suspicious pairs of a run, among ``pairs`` pairs that were scored."""
     lines = [f"run {name}: the {len(suspects):,} least probable of {count_of(pairs, 'pair')}"]
-    sections = [_filled("suspicious pairs", _SUSPECT_HEADER, rows)]
-    return as_text(lines, sections, width)
+    return Report(
+        {}, lines, [], [Listing("suspicious", "suspicious pairs", _SUSPECT_HEADER, suspects, optional=_OPTIONAL)]
+    )
 
 
 def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) -> Section:
@@ -225,71 +207,22 @@ def group_sections(groups: Sequence[Group], asked: Iterable[str] = ()) -> Iterat
         yield groups_section(kind, members, None if kind in in_full else _GROUPS_SHOWN)
 
 
-def _error_lines(report: ErrorReport, names: Sequence[str]) -> Iterator[str]:
-    yield (
-        f"run {names[0]}: {report.right:,} of {count_of(report.pairs, 'pair')} right (accuracy {report.accuracy:.2f}), "
-        f"{report.wrong:,} wrong"
-    )
-    if report.against is not None:
-        against = report.against
-        yield (
-            f"against {names[1]}: both right {against.both_right:,}, only {names[0]} {against.only_this:,}, "
-            f"only {names[1]} {against.only_other:,}, neither {against.neither:,}"
-        )
-
-
-def _error_sections(report: ErrorReport, names: Sequence[str], by: Sequence[By]) -> Iterator[Section]:
-    yield from group_sections(report.groups, by)
-    if report.edits:
-        yield _edits_section(report.edits)
-    if report.against is not None:
-        yield from _difference_sections(report.against, names)
-    elif report.mistakes:
-        rows = [_cells(mistake, _MISTAKE_HEADER) for mistake in report.mistakes]
-        yield _filled("mistakes", _MISTAKE_HEADER, rows, left_note(report.wrong - len(report.mistakes)))
-
-
 def _edits_section(edits: Sequence[Edit]) -> Section:
     rows = [(edit.kind, edit.wanted, edit.written, edit.count, edit.example) for edit in edits[:_EDITS_SHOWN]]
     return Section("most frequent edits", ("edit", "wanted", "written", "count", "example"), rows)
 
 
-def _difference_sections(against: ModelDifferences, names: Sequence[str]) -> Iterator[Section]:
-    for name, rows, count in (
-        (names[0], against.won, against.only_this),
-        (names[1], against.lost, against.only_other),
-    ):
-        if rows:
-            cells = [_cells(row, _DIFFERENCE_HEADER) for row in rows]
-            yield _filled(f"only {name} is right", _DIFFERENCE_HEADER, cells, left_note(count - len(rows)))
+def _lines(report: ErrorReport, names: Sequence[str]) -> list[str]:
+    right = f"{report.right:,} of {count_of(report.pairs, 'pair')} right (accuracy {report.accuracy:.2f})"
+    against = [] if report.against is None else [against_line(names, report.against.counts())]
+    return [f"run {names[0]}: {right}, {report.wrong:,} wrong", *against]
 
 
-def _errors_tsv(report: ErrorReport, names: Sequence[str], by: Sequence[By]) -> str:
-    if by:
-        rows = [(group.by, group.name, group.pairs, group.metrics["accuracy"]) for group in report.groups]
-        return as_tsv(("by", "name", "pairs", "accuracy"), rows)
-    if report.against is None:
-        return as_tsv(_MISTAKE_HEADER, [_cells(mistake, _MISTAKE_HEADER) for mistake in report.mistakes])
-    listed = ((names[0], report.against.won), (names[1], report.against.lost))
-    differences = [(name, *_cells(row, _DIFFERENCE_HEADER)) for name, rows in listed for row in rows]
-    return as_tsv(("right", *_DIFFERENCE_HEADER), differences)
-
-
-def _error_objects(report: ErrorReport, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    yield {"type": "summary", "runs": list(names), **report.summary()}
-    for mistake in report.mistakes:
-        yield {"type": "mistake", **mistake.to_dict()}
-    if report.against is not None:
-        for name, rows in zip(names, (report.against.won, report.against.lost), strict=True):
-            for row in rows:
-                yield {"type": "difference", "right": name, **row.to_dict()}
-
-
-def _cells(row: ReportedPair, header: Sequence[str]) -> list[Cell]:
-    """The named fields of a row; features as they are written in files, other lists with spaces between."""
-    values = ((name, getattr(row, name)) for name in header)
-    return [(";" if name == "features" else " ").join(v) if isinstance(v, tuple) else v for name, v in values]
-
-
-def _filled(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> Section:
-    return without_empty_columns(Section(title, header, rows, note, _OPTIONAL))
+def _listings(report: ErrorReport, names: Sequence[str]) -> Iterator[Listing]:
+    left, against = report.wrong - len(report.mistakes), report.against
+    yield Listing("mistake", "mistakes", _MISTAKE_HEADER, report.mistakes, left, _OPTIONAL)
+    if against is not None:
+        of_both = (against.won, against.only_this), (against.lost, against.only_other)
+        for name, (rows, count) in zip(names, of_both, strict=True):
+            title, labels = f"only {name} is right", {"right": name}
+            yield Listing("difference", title, _DIFFERENCE_HEADER, rows, count - len(rows), _OPTIONAL, labels)

@@ -3,19 +3,10 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from antiphon.report.error_report import ErrorFormat
-from antiphon.report.tables import (
-    Cell,
-    Section,
-    as_json_lines,
-    as_text,
-    as_tsv,
-    left_note,
-    without_empty_columns,
-)
+from antiphon.report.tables import Listing, Report, Row, Section, against_line
 from antiphon.terminal import count_of
 from antiphon.torch_free.results import Ranked
 
@@ -29,7 +20,7 @@ Words = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class RankedQuestion:
+class RankedQuestion(Row):
     """A question with both kinds of candidates, as a model ranks them: ``rank`` is that of the best right sentence.
 
     ``first`` is the sentence ranked first. Words are those with the largest weights, where the model has any.
@@ -65,7 +56,7 @@ def _shown(ranked: Ranked) -> tuple[Any, Any, Any]:
 
 
 @dataclass(frozen=True)
-class QuestionDifference:
+class QuestionDifference(Row):
     """A question that only one of two models gets right: what the better and the worse one have first.
 
     ``rank`` is that of the best right sentence of this model, ``other_rank`` that of the other.
@@ -142,8 +133,6 @@ class RankingErrors:
         return iter(()) if self.others is None else zip(self.questions, self.others, strict=True)
 
 
-Listed = RankedQuestion | QuestionDifference
-
 _HEADER = (
     *("question_id", "question", "rank", "candidates", "right", "right_probability", "right_words"),
     *("first", "first_probability", "first_words"),
@@ -156,44 +145,17 @@ _OPTIONAL = ("right_probability", "first_probability", "candidates", "question_i
 """Columns that are left out of tables in a narrow terminal, in this order."""
 
 
-def write_ranking_errors(
-    errors: RankingErrors, format: ErrorFormat, names: Sequence[str], most: int | None = None, width: int | None = None
-) -> str:
-    """The report on a run, or on a run compared with another, in a format; each list has at most ``most`` questions.
-
-    TSV holds one table: the questions that one of two runs gets right, or those that the run gets wrong.
-    """
-    if format == "jsonl":
-        return as_json_lines(_objects(errors, names, most))
-    lists = _lists(errors, names)
-    if format == "tsv":
-        header, first = (_HEADER, ()) if errors.others is None else (_DIFFERENCE_HEADER, ("right_run",))
-        rows = [[*([name] if first else []), *_cells(each, header)] for name, found in lists for each in found[:most]]
-        return as_tsv((*first, *header), rows)
-    lines = list(_lines(errors, names))
-    sections = [_ranks_section(errors), *(_section(errors, name, found, most) for name, found in lists if found)]
-    return as_text(lines, sections, width)
+def ranking_report(errors: RankingErrors, names: Sequence[str], most: int | None = None) -> Report:
+    """What is written of a run, or of a run compared with another; each list has at most ``most`` questions."""
+    summary = {"runs": list(names), **errors.to_dict()}
+    return Report(summary, _lines(errors, names), [_ranks_section(errors)], list(_listings(errors, names, most)))
 
 
-def _lists(errors: RankingErrors, names: Sequence[str]) -> list[tuple[str, Sequence[Listed]]]:
-    """The lists of questions, by the run that gets them right; without another run, those that are wrong."""
-    if errors.others is None:
-        return [("", errors.mistakes)]
-    return [(names[0], errors.won), (names[1], errors.lost)]
-
-
-def _lines(errors: RankingErrors, names: Sequence[str]) -> Iterator[str]:
-    total = len(errors.questions)
-    yield (
-        f"run {names[0]}: {errors.right:,} of {count_of(total, 'question')} right "
-        f"({100 * errors.right / total:.2f} %), {total - errors.right:,} wrong"
-    )
-    if errors.others is not None:
-        counts = errors.counts()
-        yield (
-            f"against {names[1]}: both right {counts['both_right']:,}, only {names[0]} {counts['only_this']:,}, "
-            f"only {names[1]} {counts['only_other']:,}, neither {counts['neither']:,}"
-        )
+def _lines(errors: RankingErrors, names: Sequence[str]) -> list[str]:
+    total, right = len(errors.questions), errors.right
+    of_all = f"{right:,} of {count_of(total, 'question')} right ({100 * right / total:.2f} %), {total - right:,} wrong"
+    against = [] if errors.others is None else [against_line(names, errors.counts())]
+    return [f"run {names[0]}: {of_all}", *against]
 
 
 def _ranks_section(errors: RankingErrors) -> Section:
@@ -201,22 +163,12 @@ def _ranks_section(errors: RankingErrors) -> Section:
     return Section("rank of the best right sentence", ("rank", "questions", "%"), rows)
 
 
-def _section(errors: RankingErrors, name: str, found: Sequence[Listed], most: int | None) -> Section:
-    header = _HEADER if errors.others is None else _DIFFERENCE_HEADER
-    title = f"only {name} is right" if name else "a wrong sentence is first"
-    rows = [_cells(each, header) for each in found[:most]]
-    return without_empty_columns(Section(title, header, rows, left_note(len(found) - len(rows)), _OPTIONAL))
-
-
-def _objects(errors: RankingErrors, names: Sequence[str], most: int | None) -> Iterator[dict[str, Any]]:
-    yield {"type": "summary", "runs": list(names), **errors.to_dict()}
-    for each in errors.mistakes[:most]:
-        yield {"type": "mistake", **asdict(each)}
+def _listings(errors: RankingErrors, names: Sequence[str], most: int | None) -> Iterator[Listing]:
+    rows = errors.mistakes[:most]
+    left = len(errors.mistakes) - len(rows)
+    yield Listing("mistake", "a wrong sentence is first", _HEADER, rows, left, _OPTIONAL)
     if errors.others is not None:
-        for name, found in _lists(errors, names):
-            yield from ({"type": "difference", "right_run": name, **asdict(each)} for each in found[:most])
-
-
-def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
-    values = (getattr(row, name) for name in header)
-    return [" ".join(word for word, _ in value) if isinstance(value, tuple) else value for value in values]
+        for name, found in zip(names, (errors.won, errors.lost), strict=True):
+            shown, labels = found[:most], {"right_run": name}
+            title, left = f"only {name} is right", len(found) - len(shown)
+            yield Listing("difference", title, _DIFFERENCE_HEADER, shown, left, _OPTIONAL, labels)

@@ -1,11 +1,11 @@
-"""Tables: sections as text and TSV, well-formed for any text; and tables of metrics and facts."""
+"""Reports as text, TSV and JSON lines, well-formed for any text; and tables of metrics and facts."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -96,7 +96,93 @@ def as_json_lines(objects: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
 
 
-def without_empty_columns(section: Section) -> Section:
+@dataclass(frozen=True)
+class Row:
+    """A row of a list in a report."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a JSON-serialisable dictionary."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows of one type, with the attributes that are shown of each; ``left`` counts further rows that are left out.
+
+    ``labels`` say what all of them have in common, where a report has several lists of one type.
+    """
+
+    type: str
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Row]
+    left: int = 0
+    optional: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def cells(self) -> list[list[Cell]]:
+        """The shown attributes of each row."""
+        return [[_cell(name, getattr(row, name)) for name in self.header] for row in self.rows]
+
+    def section(self) -> Section:
+        """The rows as a table, without empty columns."""
+        note = f"... and {self.left:,} more; --most 0 shows all" if self.left else ""
+        return _without_empty_columns(Section(self.title, self.header, self.cells(), note, self.optional))
+
+
+def _cell(name: str, value: Any) -> Cell:
+    """Features as they are written in files, other lists with spaces between; of weighted words, the words."""
+    if not isinstance(value, tuple):
+        return cast(Cell, value)
+    return (";" if name == "features" else " ").join(each if isinstance(each, str) else each[0] for each in value)
+
+
+Format = Literal["text", "tsv", "jsonl"]
+"""For a terminal, a spreadsheet or a program."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Lines, tables and lists, of which those with labels replace the others for readers; ``summary`` is for programs.
+
+    TSV holds one table: ``table``, or else the lists.
+    """
+
+    summary: dict[str, Any]
+    lines: Sequence[str]
+    sections: Sequence[Section]
+    listings: Sequence[Listing]
+    table: Section | None = None
+
+    def write(self, format: Format, width: int | None = None) -> str:
+        """The report in a format; ``width`` is that of a terminal."""
+        if format == "jsonl":
+            return as_json_lines(self._objects())
+        listings = [each for each in self.listings if each.labels] or self.listings
+        if format == "text":
+            return as_text(self.lines, [*self.sections, *(each.section() for each in listings if each.rows)], width)
+        if self.table is not None:
+            return as_tsv(self.table.header, self.table.rows)
+        rows = [[*each.labels.values(), *cells] for each in listings for cells in each.cells()]
+        return as_tsv((*listings[0].labels, *listings[0].header), rows)
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        if self.summary:
+            yield {"type": "summary", **self.summary}
+        for listing in self.listings:
+            for row in listing.rows:
+                yield {"type": listing.type, **listing.labels, **row.to_dict()}
+
+
+def against_line(names: Sequence[str], counts: Mapping[str, int]) -> str:
+    """How many items both runs get right, only one of them, or neither."""
+    return (
+        f"against {names[1]}: both right {counts['both_right']:,}, only {names[0]} {counts['only_this']:,}, "
+        f"only {names[1]} {counts['only_other']:,}, neither {counts['neither']:,}"
+    )
+
+
+def _without_empty_columns(section: Section) -> Section:
     """The section without empty columns and with readable column names."""
     kept = [
         column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
@@ -104,11 +190,6 @@ def without_empty_columns(section: Section) -> Section:
     rows = [[row[column] for column in kept] for row in section.rows]
     header, optional = ([name.replace("_", " ") for name in names] for names in (section.header, section.optional))
     return replace(section, header=[header[column] for column in kept], rows=rows, optional=optional)
-
-
-def left_note(left: int) -> str:
-    """A note on the rows of a list that are left out."""
-    return f"... and {left:,} more; --most 0 shows all" if left > 0 else ""
 
 
 def escape_tsv(cell: Cell) -> str:
