@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.exceptions import RunError
-from antiphon.ranking.matchers import ListwiseLoss, Matcher, question_loss
+from antiphon.ranking.matchers import AttentiveState, FixedVectors, ListwiseLoss, Matcher, ReaderSizes, question_loss
 from antiphon.ranking.question_batches import MatchCorpus, QuestionBatch, plan_question_batches
-from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, ReaderSizes
 from antiphon.training import distributed
 from antiphon.training.step import MicroBatchLimit
 from antiphon.training.task import EpochBatches

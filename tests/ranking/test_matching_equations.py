@@ -2,9 +2,8 @@
 
 import torch
 
-from antiphon.ranking.matchers import Matcher
+from antiphon.ranking.matchers import AttentiveState, FixedVectors, LastState, Matcher, ReaderSizes
 from antiphon.ranking.question_batches import MatchBatch
-from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, LastState, ReaderSizes
 
 HIDDEN, LAYERS, VECTORS = 4, 3, 9
 QUESTIONS = [[2, 5, 3], [7]]

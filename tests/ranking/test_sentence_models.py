@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from antiphon.ranking.matchers import Matcher
-from antiphon.ranking.question_batches import MatchBatch
-from antiphon.ranking.sentence_models import (
+from antiphon.ranking.matchers import (
     AttentiveState,
     BagOfWords,
     Bigram,
     FixedVectors,
     LastState,
+    Matcher,
     ReaderSizes,
 )
+from antiphon.ranking.question_batches import MatchBatch
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
 

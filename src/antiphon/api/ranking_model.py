@@ -15,8 +15,7 @@ from antiphon.ranking.questions import (
     judgements_of,
     select_questions,
 )
-from antiphon.ranking.rankers import ExplainRanking, MatchRanker, WordWeights, rankings_of
-from antiphon.ranking.saved_rankers import load_ranker
+from antiphon.ranking.rankers import ExplainRanking, MatchRanker, WordWeights, load_ranker, rankings_of
 from antiphon.recipe.schema import Recipe
 from antiphon.report.ranking_errors import RankedQuestion, RankingErrors
 from antiphon.runs.build import build_normalisation

@@ -2,7 +2,7 @@
 
 * data: ``questions`` (formats, and which of them are used), ``question_batches`` (encoded pairs, or whole
   questions)
-* networks: ``matchers`` and their losses over ``sentence_models`` with ``word_vectors``
-* rankers: ``rankers`` with ``overlap`` (words in common), ``saved_rankers`` in run folders
+* networks: ``matchers``: sentence models over ``word_vectors``, their match and its losses
+* rankers: ``rankers``, alone and in run folders, with ``overlap`` (words in common)
 * training: ``matching_task``
 """

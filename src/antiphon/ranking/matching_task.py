@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics, perplexity
-from antiphon.ranking import rankers, saved_rankers
+from antiphon.ranking import rankers
 from antiphon.ranking.matchers import ListwiseLoss, Matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
 from antiphon.ranking.question_batches import MatchCorpus, QuestionBatch, plan_question_batches
@@ -25,8 +25,7 @@ from antiphon.ranking.questions import (
     select_questions,
     training_questions,
 )
-from antiphon.ranking.rankers import Scores
-from antiphon.ranking.saved_rankers import matcher_settings
+from antiphon.ranking.rankers import Scores, matcher_settings
 from antiphon.recipe.model_sections import OverlapSection
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.sections import DataSection
@@ -118,7 +117,7 @@ class MatchingTask:
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
         """The task with its words, vectors and word frequencies in a new run folder."""
         task = cls.resume(recipe, run, say)
-        say(saved_rankers.copy_vectors(recipe, run, [*task.train, *task.dev]))
+        say(rankers.copy_vectors(recipe, run, [*task.train, *task.dev]))
         if matcher_settings(recipe).overlap:
             learn_overlap(recipe.data, task.train).save(run.overlap)
         return replace(task, settings=resolve(task.settings, task.facts))
@@ -152,8 +151,8 @@ class MatchingTask:
 
     def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
         """The matcher, its training batches and its validation."""
-        train, dev = map(saved_rankers.question_encoder(run, self.recipe), (self.train, self.dev))
-        matcher = saved_rankers.new_matcher(run, self.recipe)
+        train, dev = map(rankers.question_encoder(run, self.recipe), (self.train, self.dev))
+        matcher = rankers.new_matcher(run, self.recipe)
         if is_new and matcher_settings(self.recipe).initial_weights != "random":
             right = float(train.labels.mean())
             matcher.start_at(log(right / (1 - right)))
@@ -201,7 +200,7 @@ class MatchingTask:
         return {}
 
     def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
-        overlap, words = saved_rankers.load_overlap(run), saved_rankers.word_splitter(self.recipe.data)
+        overlap, words = rankers.load_overlap(run), rankers.word_splitter(self.recipe.data)
         train, dev = (rankers.overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         settings = matcher_settings(self.recipe)
         return WordCounts(corpus, train, dev, settings.overlap_feature, settings.overlap_l2)
@@ -209,7 +208,7 @@ class MatchingTask:
 
 def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
     """The document frequency of every word in the sentences of the questions."""
-    words = saved_rankers.word_splitter(data)
+    words = rankers.word_splitter(data)
     return Overlap.learn(
         (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
     )
@@ -241,7 +240,7 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
     seconds = time.monotonic() - started
     overlap.save(run.overlap)
     run.save_recipe(recipe)
-    rankings = rankers.rankings_of(saved_rankers.load_ranker(run, recipe), dev)
+    rankings = rankers.rankings_of(rankers.load_ranker(run, recipe), dev)
     scores = ranking_values(dev, rankings)
     summary = Summary(scores, len(overlap.document_frequency), seconds, overlap.sentences / max(seconds, 1e-9))
     summary.save(run, recipe.train.seed)

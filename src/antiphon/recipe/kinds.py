@@ -264,13 +264,13 @@ def _attend() -> "Explain":
 
 
 def _match_ranker() -> "Rank":
-    from antiphon.ranking.saved_rankers import load_match_ranker
+    from antiphon.ranking.rankers import load_match_ranker
 
     return load_match_ranker
 
 
 def _overlap_ranker() -> "Rank":
-    from antiphon.ranking.saved_rankers import load_overlap_ranker
+    from antiphon.ranking.rankers import load_overlap_ranker
 
     return load_overlap_ranker
 
