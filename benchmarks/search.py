@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from optuna.study import get_all_study_names, load_study
 from optuna.trial import TrialState
 
 from antiphon.demo import __file__ as demo
 from antiphon.torch_free.readers import read_lines
 from benchmarks.__main__ import table
-from benchmarks.curves import plot_curves
 
 PAIRS = {"train": 3000, "dev": 500}
 SETTINGS = ["model.hidden_size=64", "model.embedding_size=32", "train.max_epochs=8", "train.passes=1"]
@@ -42,7 +42,7 @@ def main():
     print("\n".join(table([row(name, found, goal) for name, found in trials.items()])))
     if given.plot:
         curves = {name: best_so_far(found) for name, found in trials.items()}
-        plot_curves(curves, "epochs trained", "best dev perplexity", given.plot, logarithmic="y")
+        plot_curves(curves, given.plot)
 
 
 def search(out, name, options):
@@ -94,6 +94,17 @@ def best_so_far(trials):
 
 def epochs_of(trial):
     return max(trial.intermediate_values, default=0)
+
+
+def plot_curves(curves, path):
+    """Draws the curve of each search into a file."""
+    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for name, points in curves.items():
+        axes.plot(*zip(*points, strict=True), "o-", label=name, markersize=4)
+    axes.set(xlabel="epochs trained", ylabel="best dev perplexity", yscale="log")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -287,14 +287,13 @@ def find_weights(
     *,
     reach: float = np.inf,
     free: NDArray[np.bool_] | None = None,
-    seed: int = 1,
 ) -> Array:
     """Weights at least as good on the lists as ``start``; weights that are 0 there stay 0, except the last.
 
     ``free`` says which weights may change. They differ from those of ``start``, scaled so that the largest of the
     models' weights is 1, by at most ``reach``, the last one, of length, by twice as much.
     """
-    draw, start = np.random.default_rng(seed), _scaled(start)
+    draw, start = np.random.default_rng(1), _scaled(start)
     is_length = np.arange(len(start)) == len(start) - 1
     free = ((start != 0) | is_length) & (True if free is None else free)
     best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)

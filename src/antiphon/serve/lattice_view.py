@@ -258,10 +258,10 @@ class Lattices:
             raise InputError(f"cell ({body.row}, {body.column}): outside, expected at most ({I - 1}, {J - 1})")
         return view.cell(body.row, body.column, body.top)
 
-    def of_stream(self, history: StreamHistory, stream: OpenStream, top: int = 5) -> dict[str, Any]:
+    def of_stream(self, history: StreamHistory, stream: OpenStream) -> dict[str, Any]:
         """The lattice of a stream so far."""
         given = LatticeInput(history.source, history.best, stream.features, ended=False, emit_bias=stream.emit_bias)
-        return {**self._bounded(given).to_dict(top), **self._outputs_of(history, most=8)}
+        return {**self._bounded(given).to_dict(top=5), **self._outputs_of(history, most=8)}
 
     def _source(self, body: ShownBody) -> list[str]:
         """The tokens of an input; an empty one is refused, and a part of one if the model can only read it whole."""
