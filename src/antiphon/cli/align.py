@@ -12,13 +12,13 @@ from antiphon.cli.evaluate import show
 from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite, load_run
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
+from antiphon.torch_free.readers import Pair, pair_files, read_pairs
+from antiphon.torch_free.results import Alignment
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
     from antiphon.api.word_links import LinkOptions, WordLinks
     from antiphon.metrics.gold_links import GoldPairs
-    from antiphon.torch_free.readers import Pair
-    from antiphon.torch_free.results import Alignment
 
 
 Format = Literal["pharaoh", "jsonl", "png", "svg", "pdf"]
@@ -135,10 +135,8 @@ def check_options(
         raise InputError("--combine: only one direction, expected it together with --reverse RUN")
 
 
-def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> "Iterable[Pair]":
+def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> Iterable[Pair]:
     """The pairs of the files; ``swap`` exchanges source and target."""
-    from antiphon.torch_free.readers import pair_files, read_pairs
-
     if not files:
         raise InputError("FILE: missing, expected a TSV of pairs or two parallel files")
     return read_pairs(pair_files(files), features=model.reads_features, swap=swap, columns=model.column_order)
@@ -177,9 +175,7 @@ def write(found: "Iterable[Alignment | WordLinks]", *, as_json: bool) -> set[str
     return methods
 
 
-def show_alignments(
-    alignments: "Iterator[Alignment]", format: Format, plot: Path | None, out: Path, limit: int
-) -> None:
+def show_alignments(alignments: Iterator[Alignment], format: Format, plot: Path | None, out: Path, limit: int) -> None:
     """Prints or draws the alignment of every pair."""
     if plot is not None:
         draw(islice(alignments, 1), [plot])
@@ -191,7 +187,7 @@ def show_alignments(
         draw(chain(first, alignments), [out / f"{number:04d}.{format}" for number in range(1, limit + 1)])
 
 
-def draw(alignments: "Iterable[Alignment]", paths: Iterable[Path]) -> None:
+def draw(alignments: Iterable[Alignment], paths: Iterable[Path]) -> None:
     """Draws each pair into the file of the same index, as long as there are both, and prints the names."""
     from antiphon.report.plots import plot_alignment
 

@@ -21,12 +21,12 @@ from antiphon.ranking.questions import (
 )
 from antiphon.terminal import count_of, print_note
 from antiphon.torch_free.readers import STANDARD_INPUT, read_standard_input
+from antiphon.torch_free.results import Evaluation, Ranked
 
 if TYPE_CHECKING:
     from antiphon.api.ranking_model import RankingModel
     from antiphon.report.comparison import ComparedSystems
     from antiphon.report.ranking_errors import RankingErrors
-    from antiphon.torch_free.results import Evaluation, Ranked
 
 
 def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
@@ -56,7 +56,7 @@ def _read(file: Path, *, labelled: bool = False) -> list[Question]:
     return parse_questions(read_standard_input(), STANDARD_INPUT, print_note, labelled=labelled)
 
 
-def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
+def as_object(question: Question, ranked: Sequence[Ranked]) -> dict[str, Any]:
     """One line of ``--format jsonl``."""
     candidates = []
     for each in ranked:
@@ -84,7 +84,7 @@ def load_ranking_run(run: Path, device: str, threads: int | None) -> "RankingMod
     return model
 
 
-def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> "Evaluation":
+def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> Evaluation:
     """The metrics of a file of questions, by its own labels or by those of a qrels file."""
     questions, judged = read_judged(file, qrels)
     note_unmixed(questions, which)

@@ -7,7 +7,7 @@ import typer
 
 from antiphon.cli.options import Beam, Force, SearchSettings, note_unfinished, parse_numbers
 from antiphon.exceptions import RecipeError
-from antiphon.terminal import one_line
+from antiphon.terminal import one_line, printable
 
 Direct = Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.")]
 Channel = Annotated[
@@ -44,7 +44,6 @@ def combine(
     """
     from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.terminal import printable
 
     search: dict[str, object] = {"weights": parse_weights(weights), "beam": beam}
     combine_runs(direct, channel, lm, out, search, settings or (), force=force)
@@ -81,7 +80,6 @@ def ensemble(
     """
     from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.terminal import printable
 
     ensemble_runs(runs, out, force=force)
     for run in runs:

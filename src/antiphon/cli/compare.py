@@ -16,18 +16,20 @@ from antiphon.cli.options import (
     Qrels,
     Questions,
     References,
+    TestSet,
     Threads,
     check_new,
     load_predicting_run,
+    read_test_set,
     refuse_options,
 )
 from antiphon.exceptions import InputError, RunError
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import count_of, one_line, print_note
-from antiphon.torch_free.readers import is_pipe
+from antiphon.torch_free.readers import Source, is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
-    from antiphon.cli.options import TestSet
     from antiphon.metrics.output_metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
@@ -177,10 +179,7 @@ def write_sheet(
     threads: int | None,
 ) -> None:
     """Writes a rating sheet on the outputs of two runs, in a new file."""
-    from antiphon.cli.options import read_test_set
     from antiphon.report.rating_sheet import RatedPair, RatingSheet
-    from antiphon.storage.files import write_atomically
-    from antiphon.torch_free.readers import Source
 
     check_new(sheet)
     if len(runs) != 2:
@@ -232,7 +231,6 @@ def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Compares the outputs of runs on the same pairs."""
-    from antiphon.cli.options import read_test_set
     from antiphon.report.comparison import compare
     from antiphon.runs.build import task_metrics
 
@@ -249,7 +247,7 @@ def compare_outputs(
     return compare(systems, outputs, task_metrics(first.recipe.data))
 
 
-def check_same_tokens(other: "tuple[Path, Model]", first: "tuple[Path, Model]", test: "TestSet") -> None:
+def check_same_tokens(other: "tuple[Path, Model]", first: "tuple[Path, Model]", test: TestSet) -> None:
     """Refuses to compare two runs, each with its model, whose metrics count different tokens; notes their vocabularies.
 
     Vocabularies may differ: metrics are of text. Only perplexity depends on which tokens are known.
@@ -265,9 +263,7 @@ def check_same_tokens(other: "tuple[Path, Model]", first: "tuple[Path, Model]", 
         print_note(f"{run}: its target vocabulary differs from that of {first_run}, so its perplexity is left out")
 
 
-def predict_all(
-    run: Path, model: "Model", test: "TestSet", beam: int | None, first: "Model"
-) -> "tuple[System, Outputs]":
+def predict_all(run: Path, model: "Model", test: TestSet, beam: int | None, first: "Model") -> "tuple[System, Outputs]":
     """The outputs of a run, with their speed, and the perplexity of the references if it has the vocabulary of another.
 
     Perplexities with other vocabularies cannot be compared.
@@ -275,7 +271,6 @@ def predict_all(
     from antiphon.metrics.output_metrics import perplexity
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.torch_free.readers import Source
 
     given = [(Source(pair.source, pair.features), pair.target) for pair in test.pairs]
     can_score = model.can_score and model.codec.target.vocab == first.codec.target.vocab

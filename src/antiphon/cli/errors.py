@@ -18,10 +18,13 @@ from antiphon.cli.options import (
     check_new,
     load_predicting_run,
     load_run,
+    note_unknown_features,
     parse_breakdowns,
+    read_test_set,
     refuse_options,
 )
 from antiphon.exceptions import InputError, RunError
+from antiphon.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
@@ -75,7 +78,6 @@ def errors(
       antiphon errors runs/g2p train.tsv --suspicious --most 20
     """
     from antiphon.api.ranking_model import RankingModel
-    from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.report.error_report import error_report, suspects_report
     from antiphon.report.ranking_errors import ranking_report
 
@@ -118,8 +120,6 @@ def load_other(run: Path, model: "Model", file: Path, device: str, threads: int 
 
 def write(text: str, out: Path | None) -> None:
     """Writes the report to standard output, or into a new file."""
-    from antiphon.storage.files import write_atomically
-
     if out is None:
         print(text, end="")
     else:

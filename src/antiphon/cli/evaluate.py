@@ -21,19 +21,21 @@ from antiphon.cli.options import (
     References,
     Run,
     SearchSettings,
+    TestSet,
     Threads,
     load_run,
+    note_unknown_features,
     parse_breakdowns,
+    read_test_set,
     refuse_options,
 )
 from antiphon.exceptions import InputError
 from antiphon.terminal import print_note
+from antiphon.torch_free.inputs import StreamOptions
+from antiphon.torch_free.results import Evaluation
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
-    from antiphon.cli.options import TestSet
-    from antiphon.torch_free.inputs import StreamOptions
-    from antiphon.torch_free.results import Evaluation
 
 TestFiles = Annotated[
     list[Path],
@@ -105,9 +107,8 @@ def check_options(streams: Mapping[str, object], *, online: bool, by: list[str] 
         raise InputError(f"{unused}: only for streams, expected it together with --online")
 
 
-def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
+def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> TestSet:
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
-    from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
@@ -121,7 +122,7 @@ def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "Te
     return test
 
 
-def show(evaluation: "Evaluation", *, as_json: bool) -> None:
+def show(evaluation: Evaluation, *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.console import PlainConsole
     from antiphon.report.error_report import group_sections

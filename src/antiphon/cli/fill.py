@@ -9,7 +9,10 @@ import typer
 from antiphon.cli.options import Beam, Device, Threads, check_new, load_predicting_run, refuse_run_file
 from antiphon.cli.predict import Cover, NBest
 from antiphon.exceptions import InputError
+from antiphon.storage.files import write_atomically
+from antiphon.storage.manifest import holds_run
 from antiphon.terminal import count_of, print_note
+from antiphon.torch_free.readers import numbered_lines
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
@@ -114,8 +117,6 @@ def refuse_same_file(written: Path | None, *others: Path) -> None:
 
 def read_words(path: Path) -> list[str]:
     """The words of a file, each once."""
-    from antiphon.torch_free.readers import numbered_lines
-
     lines, _ = numbered_lines(path)
     return list(dict.fromkeys(line.strip() for _, line in lines if line.strip()))
 
@@ -126,7 +127,6 @@ def trained(
     """The model in a run folder, or one that is trained on the lexicon and stored there."""
     from antiphon.api.train_recipe import train
     from antiphon.pronunciation.filling import training_pairs
-    from antiphon.storage.manifest import holds_run
 
     if holds_run(run):
         return load_predicting_run(run, device, threads)
@@ -144,7 +144,6 @@ def trained(
 def write(filled: "list[Filled]", lexicon: "PronunciationLexicon", after: Any, out: Path, report: Path | None) -> None:
     """Writes the new lexicon, and the report if there is one."""
     from antiphon.pronunciation.filling import entries_for
-    from antiphon.storage.files import write_atomically
 
     lines = after.write(entries_for(filled, lexicon.format, after))
     write_atomically(out, "".join(f"{line}\n" for line in lines))

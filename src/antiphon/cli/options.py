@@ -12,14 +12,14 @@ import typer
 from antiphon.exceptions import InputError, RunError
 from antiphon.storage.manifest import RUN_FILES, holds_run
 from antiphon.terminal import count_of, one_line, print_note
-from antiphon.torch_free.inputs import MAX_BIAS
+from antiphon.torch_free.inputs import MAX_BIAS, nearest_feature
+from antiphon.torch_free.readers import Pair, is_filled, no_pairs, pair_files, read_lines
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
     from antiphon.metrics.breakdown import By
     from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.torch_free.readers import Pair
 
 MAX_PARALLEL = max(64, os.cpu_count() or 1)
 """Maximum number of threads or processes: more than the cores, and few enough to start."""
@@ -246,14 +246,13 @@ def note_unfinished(folder: "RunFolder", run: Path) -> None:
 class TestSet(NamedTuple):
     """Pairs with text in them, and the further references of each."""
 
-    pairs: "list[Pair]"
+    pairs: list[Pair]
     more_references: list[list[str]]
 
 
 def read_test_set(recipe: "Recipe", files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
     """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
     from antiphon.runs.build import reads_source
-    from antiphon.torch_free.readers import is_filled, no_pairs, pair_files
     from antiphon.training.prepare import pairs_of
 
     indices: list[int] = []
@@ -272,10 +271,8 @@ def read_test_set(recipe: "Recipe", files: Sequence[Path], references: Sequence[
     return TestSet(filled, [[references[index] for references in further] for index in indices])
 
 
-def note_unknown_features(model: "Model", pairs: "Sequence[Pair]") -> None:
+def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
     """Prints on standard error the features that training never saw, each with the nearest known one."""
-    from antiphon.torch_free.inputs import nearest_feature
-
     known = model.codec.known_features
     unknown = Counter(feature for pair in pairs for feature in set(pair.features) - known)
     if unknown:
@@ -288,7 +285,6 @@ def note_unknown_features(model: "Model", pairs: "Sequence[Pair]") -> None:
 
 
 def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:
-    from antiphon.torch_free.readers import read_lines
 
     lines = list(read_lines(path))
     if len(lines) != wanted:

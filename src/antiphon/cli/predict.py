@@ -23,12 +23,13 @@ from antiphon.cli.options import (
     refuse_options,
 )
 from antiphon.terminal import count_of, duration, print_note
+from antiphon.torch_free.codec import TextCodec
+from antiphon.torch_free.inputs import PredictOptions
+from antiphon.torch_free.readers import numbered_lines
+from antiphon.torch_free.results import Prediction, total_probability
 
 if TYPE_CHECKING:
-    from antiphon.torch_free.codec import TextCodec
-    from antiphon.torch_free.inputs import PredictOptions
     from antiphon.torch_free.prediction import PredictionInterface
-    from antiphon.torch_free.results import Prediction
 
 _SHOWN = 5
 _FIRST_AFTER = {True: 2.0, False: 20.0}
@@ -112,7 +113,6 @@ def predict(
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import change_search
     from antiphon.runs.run_folder import RunFolder, is_exported
-    from antiphon.torch_free.inputs import PredictOptions
 
     is_json, several = format == "jsonl", {"--nbest": nbest, "--cover": cover, "--sample": sample}
     options = PredictOptions(
@@ -151,7 +151,7 @@ def predict(
 
 def predict_file(
     load: "Callable[[], PredictionInterface]",
-    options: "PredictOptions",
+    options: PredictOptions,
     lexicon: Path | None,
     file: Path,
     *,
@@ -159,8 +159,6 @@ def predict_file(
     as_list: bool,
 ) -> None:
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
-    from antiphon.torch_free.readers import numbered_lines
-
     lines, name = numbered_lines(file)
     model = load()
     listed, notes = model.lexicon(lexicon or ()), Notes(model.codec.source, lexicon, options.cover)
@@ -193,7 +191,7 @@ class Progress:
         self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
         self._last = self._burst = self.started
 
-    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    def follow(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         """The same predictions, while progress is shown."""
         try:
             for done, prediction in enumerate(predictions):
@@ -230,11 +228,11 @@ class UnknownSymbols:
     With the codec of the source, a symbol that training saw in lower case is pointed out.
     """
 
-    def __init__(self, source: "TextCodec | None" = None, kept: int = 10_000) -> None:
+    def __init__(self, source: TextCodec | None = None, kept: int = 10_000) -> None:
         self.counts, self.inputs, self.total, self.kept = Counter[str](), 0, 0, kept
         self.source = source
 
-    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    def follow(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         """The same predictions, while they are counted."""
         for prediction in predictions:
             self.add(prediction.unknown)
@@ -278,19 +276,18 @@ class UnknownSymbols:
 class Notes:
     """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
 
-    def __init__(self, source: "TextCodec", lexicon: Path | None, cover: float | None) -> None:
+    def __init__(self, source: TextCodec, lexicon: Path | None, cover: float | None) -> None:
         self.unknown, self.listed, self.short = UnknownSymbols(source), 0, 0
         self.lexicon, self.cover = lexicon, cover
 
-    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    def follow(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         """The same predictions, while they are counted."""
         for prediction in self.unknown.follow(predictions):
             self.listed += prediction.origin == "lexicon"
             self.short += self._is_short(prediction)
             yield prediction
 
-    def _is_short(self, prediction: "Prediction") -> bool:
-        from antiphon.torch_free.results import total_probability
+    def _is_short(self, prediction: Prediction) -> bool:
 
         if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
             return False

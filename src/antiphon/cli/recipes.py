@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.exceptions import RecipeError
+from antiphon.terminal import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +32,6 @@ def recipes(
     """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import copy_recipe, read_recipe
-    from antiphon.terminal import printable
 
     if copy is not None and name is None:
         raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")

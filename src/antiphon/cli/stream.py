@@ -25,11 +25,10 @@ from antiphon.cli.options import (
 )
 from antiphon.cli.predict import UnknownSymbols
 from antiphon.exceptions import InputError
-from antiphon.torch_free.codec import Chars
+from antiphon.torch_free.codec import Chars, TextCodec
 from antiphon.torch_free.readers import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 
 if TYPE_CHECKING:
-    from antiphon.torch_free.codec import TextCodec
     from antiphon.torch_free.streams import Stream
 
 END_OF_LINE = "\n"
@@ -83,7 +82,7 @@ def stream(
 class UnknownPieces:
     """Counts the symbols that training never saw, line by line."""
 
-    def __init__(self, source: "TextCodec") -> None:
+    def __init__(self, source: TextCodec) -> None:
         self.source, self.symbols = source, UnknownSymbols(source)
 
     def find(self, piece: str) -> list[str]:
@@ -163,7 +162,7 @@ class EventWriter:
     Positions count tokens from 1 in every line; a piece may be several, of which training never saw those listed.
     """
 
-    def __init__(self, source: "TextCodec") -> None:
+    def __init__(self, source: TextCodec) -> None:
         self.source = source
         self._start()
 

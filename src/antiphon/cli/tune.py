@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, load_run
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, load_run, read_test_set
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def tune(
       antiphon tune runs/noisy dev.tsv
       antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
     """
-    from antiphon.cli.options import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
     from antiphon.tune import save_tuning, start_lists, tune
