@@ -336,7 +336,7 @@ def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path
     [
         ("ir_measures", ["model.kind=overlap"], "qa"),
         ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
-        ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
+        ("sklearn", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
     ],
 )
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from antiphon.api.model import load
-from antiphon.exceptions import RecipeError
+from antiphon.exceptions import InstallError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.readers import read_pairs
 from antiphon.training.fit import train
@@ -45,6 +45,6 @@ def test_a_ranker_without_its_metrics_is_refused_before_training(tmp_path, monke
         f'[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nkind = "{kind}"\n[train]\ndev_metric = "map"\n'
     )
     monkeypatch.setitem(sys.modules, "ir_measures", None)
-    with pytest.raises(RecipeError, match=rf"model\.kind = {kind}: ir-measures is missing, .*\[qa\]"):
+    with pytest.raises(InstallError, match=rf"model\.kind = {kind} needs ir_measures, .*\[qa\]"):
         train(load_recipe(tmp_path / "recipe.toml"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

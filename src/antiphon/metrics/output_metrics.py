@@ -25,7 +25,7 @@ import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from antiphon.exceptions import InputError, how_to_install
+from antiphon.exceptions import check_installed, how_to_install
 from antiphon.torch_free.codec import TextCodec
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "symbol_error_rate", "word_error_rate"})
@@ -372,12 +372,9 @@ def compute_ranking_metrics(
     judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all"
 ) -> dict[str, RatioStats]:
     """Every metric over the judged questions; ``about`` describes them in the signature."""
-    try:
-        import ir_measures
-    except ImportError:
-        raise InputError(
-            f"MAP and MRR: ir-measures is missing, expected it installed: {how_to_install('qa')}"
-        ) from None
+    check_installed("ir_measures", "qa", "MAP and MRR")
+    import ir_measures
+
     measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_METRICS.items()}
     found: dict[str, dict[str, float]] = {name: {} for name in RANKING_METRICS}
     for value in ir_measures.iter_calc(list(measures), judged, rankings):

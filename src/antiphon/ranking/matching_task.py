@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiphon.exceptions import InputError, RecipeError
+from antiphon.exceptions import InputError, RecipeError, check_installed
 from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics, perplexity
 from antiphon.ranking import rankers
 from antiphon.ranking.matchers import ListwiseLoss, Matcher
@@ -31,7 +31,6 @@ from antiphon.recipe.schema import Recipe
 from antiphon.recipe.sections import DataSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, silent
-from antiphon.training.checks import require_library
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
 from antiphon.training.state import RunningMean, Summary
@@ -223,9 +222,9 @@ def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[st
 def check_questions(recipe: Recipe) -> None:
     """Refuses a recipe that ranks where a library is missing, or the test file has no questions to rank."""
     model, test = recipe.model, recipe.data.test
-    require_library(f"model.kind = {model.kind}", "ir_measures", "qa")
+    check_installed("ir_measures", "qa", f"model.kind = {model.kind}")
     if isinstance(model, OverlapSection) and model.baseline == "bm25":
-        require_library("model.baseline = bm25", "bm25s", "qa")
+        check_installed("bm25s", "qa", "model.baseline = bm25")
     if isinstance(test, tuple):
         raise RecipeError("data.test: two files, expected one file of questions and candidates")
     if test is not None and not select_questions(read_questions(test, silent, labelled=True), "mixed"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.exceptions import InputError, RunError, how_to_install
+from antiphon.exceptions import RunError, check_installed
 from antiphon.torch_free.readers import is_count, read_lines, read_text
 
 Array = NDArray[np.float64]
@@ -81,12 +81,9 @@ class Logistic:
     @classmethod
     def fit(cls, names: Sequence[str], features: Array, labels: NDArray[np.float32], l2: float) -> "Logistic":
         """The weights that minimise ``l2/2 |weights|^2 - sum log p(label)``, by L-BFGS."""
-        try:
-            from sklearn.linear_model import LogisticRegression
-        except ImportError:
-            raise InputError(
-                f"model.overlap: scikit-learn is missing, expected it installed: {how_to_install('qa')}"
-            ) from None
+        check_installed("sklearn", "qa", "model.overlap")
+        from sklearn.linear_model import LogisticRegression
+
         fitted = LogisticRegression(C=1 / l2, solver="lbfgs", max_iter=1000).fit(features, labels)
         weights = tuple(float(weight) for weight in fitted.coef_[0])
         return cls(tuple(names), weights, float(fitted.intercept_[0]))

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.exceptions import InputError, RecipeError, RunError, how_to_install
+from antiphon.exceptions import RecipeError, RunError, check_installed
 from antiphon.ranking.matchers import AttentiveState, Matcher, build_matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
 from antiphon.ranking.question_batches import MatchCorpus
@@ -119,12 +119,9 @@ class BM25Ranker:
         return [self._score(question) for question in questions]
 
     def _score(self, question: Question) -> Scores:
-        try:
-            import bm25s
-        except ImportError:
-            raise InputError(
-                f"model.baseline = bm25: bm25s is missing, expected it installed: {how_to_install('qa')}"
-            ) from None
+        check_installed("bm25s", "qa", "model.baseline = bm25")
+        import bm25s
+
         sentences = [self.words(answer.text) for answer in question.answers]
         index = bm25s.BM25()
         index.index(sentences, show_progress=False)

@@ -3,10 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from itertools import chain, islice
 
-from antiphon.exceptions import RecipeError, how_to_install
+from antiphon.exceptions import RecipeError
 from antiphon.metrics.output_metrics import RANKING_METRICS, missing_metrics_note
 from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.schema import Recipe, token_kinds
@@ -30,13 +29,6 @@ def check_recipe(recipe: Recipe) -> None:
     """Refuses a recipe that cannot be trained, or not be evaluated at the end."""
     _check_kind(recipe)
     KINDS[recipe.model.kind].check()(recipe)
-
-
-def require_library(setting: str, library: str, extra: str) -> None:
-    """Refuses a setting whose library, a module that an extra brings, is not installed."""
-    if find_spec(library) is None:
-        missing = library.replace("_", "-")
-        raise RecipeError(f"{setting}: {missing} is missing, expected it installed: {how_to_install(extra)}")
 
 
 def check_test_pairs(recipe: Recipe) -> None:
