@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -104,7 +104,7 @@ class UnknownPieces:
             self.symbols.add(found)
 
 
-def process_lines(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer") -> None:
+def process_lines(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "TextWriter | EventWriter") -> None:
     """Writes the output of every line token by token; Ctrl-C ends the current line."""
     stream: Stream | None = None
     try:
@@ -119,19 +119,6 @@ def process_lines(pieces: Iterator[str], start: "Callable[[], Stream]", writer: 
     finally:
         if stream is not None:
             writer.end(stream.finish())
-
-
-class Writer(Protocol):
-    """Output of a stream."""
-
-    def read(self, piece: str) -> None:
-        """Records a piece that was read."""
-
-    def write(self, tokens: Sequence[str]) -> None:
-        """Writes the next tokens of an output."""
-
-    def end(self, tokens: Sequence[str]) -> None:
-        """Writes the last tokens of an output."""
 
 
 class TextWriter:

@@ -172,7 +172,7 @@ def _run_to_the_end(
     task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
 ) -> None:
     """Trains all epochs that are left, and finishes the run in ``out``."""
-    loop = _new_loop(task, run, out, say, device, callbacks)
+    loop = TrainingLoop(*_restore(task, run, device, say), run, task.settings.recipe.train, callbacks, out)
     parameters = count_parameters(loop.state.model)
     threads = count_of(torch.get_num_threads(), "thread")
     processes = f", {world_size()} processes" if world_size() > 1 else ""
@@ -182,13 +182,6 @@ def _run_to_the_end(
     with loop.explained_errors():
         more = loop.validate_best()
         on_rank_zero(lambda: _finish(task, loop.run_folder, loop.history, parameters, more, device.type, say))
-
-
-def _new_loop(
-    task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
-) -> TrainingLoop:
-    """The training loop of a task, at the checkpoint of its run if there is one."""
-    return TrainingLoop(*_restore(task, run, device, say), run, task.settings.recipe.train, callbacks, out)
 
 
 def _restore(
