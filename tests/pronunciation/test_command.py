@@ -60,6 +60,12 @@ def test_mistakes_are_answered_with_a_sentence(arguments, message):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_mistake_in_standard_input_names_its_line():
+    done = pronounce("--line", stdin="a\n[x](/Q/)\n")
+    assert (done.returncode, done.stdout) == (2, "AH0\n")
+    assert done.stderr.startswith("antiphon: standard input:2: [x](/Q/): 'Q' is no phoneme")
+
+
 @pytest.mark.parametrize("text", ["...", "🙂"])
 def test_a_text_without_words_gets_a_note(text):
     done = pronounce(text)

@@ -144,3 +144,18 @@ def test_a_folder_with_the_name_of_the_model_changes_no_pronunciation(tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("antiphon.pronunciation.pronouncer.shipped", Pronouncer)  # which has not loaded it yet
     assert only_word("quixoticish").origin == "model"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("I'll", "AY1 L"),
+        ("hellooo", "HH AH0 L OW1"),
+        ("COVID", "K OW1 V IH0 D"),
+        ("js", "JH EY1 EH1 S"),
+        ("UN", "Y UW1 EH1 N"),
+        ("re", "R IY1"),
+    ],
+)
+def test_words_that_letters_alone_do_not_tell(text, wanted):
+    assert " ".join(only_word(text).phonemes) == wanted

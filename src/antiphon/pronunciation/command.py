@@ -53,7 +53,10 @@ def run(given: Namespace) -> None:
     say, options = shipped(), ReadingOptions(given.nbest, given.cover, given.align)
     unknown: dict[str, None] = {}
     for number, text in enumerate(_lines(given.text)):
-        found = say(text, options)
+        try:
+            found = say(text, options)
+        except InputError as error:
+            raise InputError(str(error) if given.text else f"standard input:{number + 1}: {error}") from None
         for line in _shown(text, found, given):
             print(line, flush=not given.text)
         if number == 0 and given.text and not any(part.words for part in found):

@@ -5,6 +5,7 @@ character are tried in order.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ UNITS = _table("""
     W=watt, kW=kilowatt, MW=megawatt, kWh=kilowatt hour, V=volt, KB=kilobyte, kB=kilobyte, MB=megabyte, GB=gigabyte,
     TB=terabyte, mph=mile per hour, km/h=kilometer per hour, m/s=meter per second, km²=square kilometer,
     m²=square meter, cm²=square centimeter, m³=cubic meter, °C=degree celsius, °F=degree fahrenheit, °=degree,
-    %=percent
+    %=percent, EUR=euro, USD=dollar, GBP=pound
 """)
 """Units after a number, in the singular."""
 _SAME_IN_PLURAL = ("hertz", "kilohertz", "megahertz", "gigahertz", "percent")
@@ -31,7 +32,7 @@ ABBREVIATIONS = _table("""
     mr=mister, mrs=missus, ms=miz, dr=doctor, prof=professor, jr=junior, sr=senior, vs=versus, etc=et cetera,
     inc=incorporated, ltd=limited, corp=corporation, dept=department, approx=approximately, ave=avenue,
     blvd=boulevard, rd=road, jan=january, feb=february, apr=april, aug=august, sept=september, oct=october,
-    nov=november, dec=december
+    nov=november, dec=december, tues=tuesday, thurs=thursday
 """)
 """Abbreviations wherever they stand before a full stop."""
 BEFORE_NAMES = _table("""
@@ -41,17 +42,24 @@ BEFORE_NAMES = _table("""
 """Abbreviations with a full stop before a capital letter."""
 AFTER_NAMES = _table("st=street, dr=drive, co=company, mt=mountain")
 """Abbreviations with a full stop after a capitalised word, where no name follows."""
-BEFORE_NUMBERS = _table("no=number, vol=volume, fig=figure, ch=chapter, p=page, pp=pages, sec=section")
+BEFORE_NUMBERS = _table("no=number, vol=volume, fig=figure, ch=chapter, p=page, pp=pages, sec=section, apt=apartment")
 """Abbreviations with a full stop before a number."""
 LATIN = {"e.g.": "for example", "i.e.": "that is", "a.k.a.": "also known as"}
 SIGNS = _table("""
-    &=and, +=plus, @=at, %=percent, °=degrees, ×=times, ÷=divided by, ~=about, <=less than, >=greater than,
-    §=section, ±=plus or minus, ∞=infinity, ≈=about, $=dollar, €=euro, £=pound, ¥=yen,
-    ²=squared, ³=cubed, ½=one half, ¼=one quarter, ¾=three quarters
+    &=and, +=plus, @=at, %=percent, °=degrees, ×=times, ÷=divided by, <=less than, >=greater than,
+    §=section, ±=plus or minus, ∞=infinity, ≈=about, $=dollar, €=euro, £=pound, ¥=yen, ₹=rupee, ¢=cent,
+    ₿=bitcoin, √=square root of, ≠=not equal to, ²=squared, ³=cubed, ½=one half, ¼=one quarter, ¾=three quarters
 """) | {"=": "equals"}
 IN_ADDRESSES = {".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", ":": "colon", "?": "question mark"}
 """Signs in addresses of the web and of mail."""
-CURRENCIES = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", "")}
+CURRENCIES = {
+    "$": ("dollar", "cent"),
+    "€": ("euro", "cent"),
+    "£": ("pound", "penny"),
+    "¥": ("yen", ""),
+    "₹": ("rupee", "paisa"),
+    "¢": ("cent", ""),
+}
 SCALES = _table("K=thousand, M=million, B=billion, k=thousand, m=million, bn=billion, tn=trillion")
 MONTHS = "january february march april may june july august september october november december".split()
 """Index 0 is January."""
@@ -83,13 +91,17 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], Said]]
 _RULES: dict[str, list[Rule]] = {"digit": [], "letter": [], "sign": []}
 """The rules by the sort of first character."""
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+_SPACED_NUMBER = r"\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?!\d)|[1-9]\d{0,2}(?: \d{3})* 000(?!\d)"
+"""Thousands that thin spaces separate; other spaces do only before 000."""
 _SCALE = r"thousand|million|billion|trillion|(?:[KMBkm]|[bt]n)(?![^\W_])"
 _NO_LETTER = r"(?![^\W\d_])"
 _UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _NAMED = r"(?=\s+[A-Z])"
-_YEARS = range(1100, 2100)
+_YEARS = range(1010, 2100)
 """Numbers of four digits that are read as years."""
+_MOST_COUNTED_DIGITS = 9
+"""Longer numbers without commas are codes, unless millions are round."""
 _DENOMINATORS = (2, 3, 4, 5, 6, 8, 10, 16, 32, 64, 100)
 _ROMAN = {"I": 1, "V": 5, "X": 10}
 _KINGS = frozenset(
@@ -100,6 +112,7 @@ _KINGS = frozenset(
 )
 _COUNTED = frozenset("Act Appendix Article Book Chapter Class Level Part Phase Section Type Volume War".split())
 """Words after which a single letter can be a Roman number."""
+_LETTER_MAY_FOLLOW = {"I": _COUNTED, "V": _COUNTED | _KINGS, "X": _COUNTED | _KINGS}
 
 
 def sort_of(character: str) -> str:
@@ -159,9 +172,17 @@ def _address(found: re.Match[str]) -> Said:
     return said
 
 
-@_rule(rf"([$£€¥])\s?({_NUMBER})(?:\s?({_SCALE}))?", "sign")
+@_rule(rf"([$£€¥₹])\s?({_NUMBER})(?:\s?({_SCALE}))?", "sign")
 def _money(found: re.Match[str]) -> Said:
-    sign, amount, scale = found.groups()
+    return _amount(*found.groups())
+
+
+@_rule(rf"({_NUMBER})\s?([£€¥₹¢])(?!\d)", "digit")
+def _money_after_number(found: re.Match[str]) -> Said:
+    return _amount(found[2], found[1])
+
+
+def _amount(sign: str, amount: str, scale: str | None = None) -> Said:
     (one, part), whole = CURRENCIES[sign], amount.replace(",", "")
     several = one if one == "yen" else f"{one}s"
     if scale:
@@ -174,15 +195,24 @@ def _money(found: re.Match[str]) -> Said:
     return [*main, *(["and"] if main else []), *cardinal(str(int(rest))), cents] if int(rest) else [*main]
 
 
-@_rule(r"([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?:\s?([AaPp])\.?[Mm]\b\.?)?(?![\d:])", "digit")
+@_rule(r"([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?:\s?([AaPp])\.?[Mm]\b\.?)?(?![\d:])", "digit")
 def _time(found: re.Match[str]) -> Said:
-    hour, minute, half = found.groups()
+    hour, minute, second, half = found.groups()
     said: Said = [*cardinal(str(int(hour)))]
     if int(minute):
         said += [*(["oh"] if minute[0] == "0" else []), *cardinal(str(int(minute)))]
     elif not half:
         said.append("hundred" if int(hour) > 12 or not int(hour) else "o'clock")
+    if second:
+        said += ["and", *cardinal(str(int(second))), "second" if int(second) == 1 else "seconds"]
     return said + _half(half)
+
+
+@_rule(r"(\d+):(?=\d+(?![\d:]))", "digit")
+def _ratio(found: re.Match[str]) -> Said:
+    """The first number of ``3:1``, and to; of ``John 3:7`` the number alone."""
+    is_verse = re.search(r"[A-Z][a-z]+\s$", found.string[max(0, found.start() - 20) : found.start()])
+    return [*cardinal(found[1]), *([] if is_verse else ["to"])]
 
 
 @_rule(r"(1[0-2]|[1-9])\s?([AaPp])\.?[Mm]\b\.?", "digit")
@@ -192,7 +222,7 @@ def _full_hour(found: re.Match[str]) -> Said:
 
 def _half(letter: str | None) -> Said:
     """The letters of a.m. or p.m."""
-    return [Piece(f"{letter}m", is_spelt=True)] if letter else []
+    return [Piece(f"{letter.lower()}m", is_spelt=True)] if letter else []
 
 
 @_rule(r"([12]\d{3})-(0?[1-9]|1[0-2])-([0-2]?\d|3[01])(?![\d-])", "digit")
@@ -209,7 +239,9 @@ def _date(year_: str, month: str, day: str) -> Said:
     return [MONTHS[int(month) - 1], *ordinal(str(int(day))), *year(year_)]
 
 
-@_rule(rf"({_MONTH})[a-z]*\.?\s([12]?\d|3[01])(?![\d:.%,]\d|\d)(?!\s?(?:{_UNIT}){_NO_LETTER})", "letter")
+@_rule(
+    rf"({_MONTH})[a-z]*\.?\s([12]?\d|3[01])(?:st|nd|rd|th)?(?![\d:.%,]\d|\d)(?!\s?(?:{_UNIT}){_NO_LETTER})", "letter"
+)
 def _day(found: re.Match[str]) -> Said:
     """``March 4``: march fourth; what only begins like a month is read as it stands."""
     name = next(month for month in MONTHS if month.startswith(found[1].lower()))
@@ -220,15 +252,26 @@ def _day(found: re.Match[str]) -> Said:
     return [name, *ordinal(found[2])]
 
 
-@_rule(r"(?:\+\d{1,3}[ -])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}(?!\d)", "digit", "sign")
+_TELEPHONE = (
+    r"(?:\+?\d{1,3}[ -])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}",
+    r"\+\d{1,3}(?:[ -]\d{2,5}){2,5}",
+    r"0\d{2,4}(?:[ -]\d{3,4}){1,3}",
+    r"\d{3}-\d{4}",
+)
+"""In America, from abroad, in Britain, in town."""
+
+
+@_rule(rf"(?:{'|'.join(_TELEPHONE)})(?![\d-])", "digit", "sign")
 def _telephone(found: re.Match[str]) -> Said:
     return [*(["plus"] if found[0][0] == "+" else []), *each_digit(re.sub(r"\D", "", found[0]))]
 
 
 @_rule(r"\d+(?:\.\d+){2,}", "digit")
 def _version(found: re.Match[str]) -> Said:
+    """``1.2.3``: a version with points; four numbers are an address, with dots."""
     first, *others = found[0].split(".")
-    return [*cardinal(first), *(word for each in others for word in ("point", *cardinal(each)))]
+    between = "dot" if len(others) == 3 else "point"
+    return [*cardinal(first), *(word for each in others for word in (between, *cardinal(each)))]
 
 
 @_rule(rf"(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){_NO_LETTER}", "digit")
@@ -255,7 +298,13 @@ def _fraction(found: re.Match[str]) -> Said:
     return [*cardinal(above), *words, last if above == "1" else f"{last}s"]
 
 
-@_rule(rf"({_NUMBER})\s?[–—-]\s?(?={_NUMBER}(?![\d-]))", "digit")
+@_rule(r"(\d{1,3})(?:\s(?=[1-9]/(?:2|3|4|5|8|16)(?![\d/]))|\s?(?=[½¼¾]))", "digit")
+def _mixed_number(found: re.Match[str]) -> Said:
+    """The whole number of ``3 1/4``, and and; the fraction follows by itself."""
+    return [*cardinal(found[1]), "and"]
+
+
+@_rule(rf"({_NUMBER})(?:[–—-]|\s[–—-]\s)(?={_NUMBER}(?![\d-]))", "digit")
 def _range(found: re.Match[str]) -> Said:
     """The first number of ``10-20``, and to; the second follows by itself."""
     return [*_number_words(found[1]), "to"]
@@ -265,6 +314,34 @@ def _range(found: re.Match[str]) -> Said:
 def _measure(found: re.Match[str]) -> Said:
     sign, count, name = found.groups()
     return [*_sign(sign), *decimal(count), *unit(name, count == "1")]
+
+
+@_rule(_SPACED_NUMBER, "digit")
+def _spaced_number(found: re.Match[str]) -> Said:
+    return [*cardinal(re.sub(r"\D", "", found[0]))]
+
+
+@_rule(r"(\d+)['’](\d{1,2})(?:[\"”]|['’]{2})", "digit")
+def _height(found: re.Match[str]) -> Said:
+    """``6'2"``: six foot two."""
+    return [*cardinal(found[1]), "foot", *cardinal(found[2])]
+
+
+@_rule(r"(\d+)x(?![^\W_])", "digit")
+def _times(found: re.Match[str]) -> Said:
+    """``3x``: three times."""
+    return [*cardinal(found[1]), "times"]
+
+
+@_rule(r"(?<=\d)x(?=\d)", "letter")
+def _by(_: re.Match[str]) -> Said:
+    """``4x4``: four by four."""
+    return ["by"]
+
+
+@_rule(r"(?<![\w.])\.\d+", "sign")
+def _below_one(found: re.Match[str]) -> Said:
+    return ["point", *each_digit(found[0][1:])]
 
 
 @_rule(rf"((?<![^\s(])[-−])?({_NUMBER})", "digit", "sign")
@@ -277,6 +354,9 @@ def _sign(sign: str | None) -> Said:
 
 
 def _number_words(text: str) -> Said:
+    """A year, a code that is too long to be counted, or a number."""
+    if text.isdecimal() and len(text) > _MOST_COUNTED_DIGITS and not text.endswith("000000"):
+        return [*each_digit(text)]
     is_year = len(text) == 4 and text.isdecimal() and int(text) in _YEARS
     return [*year(text)] if is_year else [*decimal(text)]
 
@@ -284,6 +364,44 @@ def _number_words(text: str) -> Said:
 @_rule(r"#(?=\d)", "sign")
 def _number_sign(_: re.Match[str]) -> Said:
     return ["number"]
+
+
+@_rule(r"~(?=\d)", "sign")
+def _about(_: re.Match[str]) -> Said:
+    return ["about"]
+
+
+@_rule(r"[₀-₉]+", "sign")
+def _index_below(found: re.Match[str]) -> Said:
+    return [*cardinal(unicodedata.normalize("NFKC", found[0]))]
+
+
+@_rule(r"(?<=\d)(?:\^([-−]?\d+)|(?![²³](?![⁰¹²³⁴-⁹]))([⁻]?[⁰¹²³⁴-⁹]+))", "sign")
+def _power(found: re.Match[str]) -> Said:
+    """``10^6``: to the power of six."""
+    power = unicodedata.normalize("NFKC", found[1] or found[2])
+    return [*_words("to the power of"), *(["minus"] if power[0] in "-−" else []), *cardinal(power.lstrip("-−"))]
+
+
+@_rule(r"[α-ωΑ-Ω](?![^\W_])", "letter")
+def _greek_letter(found: re.Match[str]) -> Said:
+    """A single letter of Greek: its name."""
+    return [unicodedata.name(found[0]).split()[-1].lower()]
+
+
+@_rule(r"([A-Ga-g])#(?!\w)", "letter")
+def _sharp(found: re.Match[str]) -> Said:
+    return [Piece(found[1], is_spelt=True), "sharp"]
+
+
+@_rule(r"CO(?=[2₂](?![^\W_]))", "letter")
+def _formula(found: re.Match[str]) -> Said:
+    return [Piece(found[0], is_spelt=True)]
+
+
+@_rule(r"[Ww]/(?:(o(?!\w))|(?=\s))", "letter")
+def _with(found: re.Match[str]) -> Said:
+    return ["without" if found[1] else "with"]
 
 
 def _abbreviation(table: dict[str, str], before: str = "", after: str = "") -> None:
@@ -321,7 +439,7 @@ def _roman(found: re.Match[str]) -> Said:
     """A Roman number after a word that can have one; else the letters as a word."""
     before = re.search(r"([A-Z][a-z]+)\s$", found.string[max(0, found.start() - 20) : found.start()])
     value = _roman_value(found[0])
-    if before is None or value is None or (len(found[0]) == 1 and before[1] not in _COUNTED):
+    if before is None or value is None or (len(found[0]) == 1 and before[1] not in _LETTER_MAY_FOLLOW[found[0]]):
         return [found[0]]
     return ["the", *ordinal(str(value))] if before[1] in _KINGS else [*cardinal(str(value))]
 

@@ -12,8 +12,9 @@ _LETTER = r"[^\W\d_\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209f\u2150-\u218f\u24
 _WORD = re.compile(rf"['’](?=(?:tis|twas|em|cause|til|bout|round)(?!\w))|{_LETTER}")
 _REST_OF_WORD = re.compile(rf"(?:{_LETTER}|['’ʼ](?={_LETTER}))*")
 _FINAL_APOSTROPHE = re.compile(r"(?<=[sS])['’](?!\w)")
-_NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Di|Van|O')[A-Z][a-z]+(?:'s)?")
+_NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Di|Van)[A-Z][a-z]+(?:'s)?")
 """Names with a capital inside, which are one word."""
+_IS_CAMEL_CASE = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]{2}")
 _CASE = re.compile(r"[A-Z]+(?=[A-Z][a-z]{2})|[A-Z]+(?:'?s)?(?![a-z])'?|[A-Z]?[a-z]+(?:'[a-z]+)?'?|.")
 """A part of a word in camel case."""
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff\u200b-\u200f\u202a-\u202e\ufe00-\ufe0f\ufeff]+")
@@ -63,7 +64,7 @@ def _word_at(line: str, start: int, end: int) -> tuple[int, tuple[Piece, ...]]:
 
 def split_case(word: str) -> list[str]:
     """The parts of a word in camel case, such as get, HTTP and Response; other words are one part."""
-    if word.islower() or word.istitle() or not word.isascii() or _NAME.fullmatch(word):
+    if not word.isascii() or not _IS_CAMEL_CASE.search(word) or _NAME.fullmatch(word):
         return [word]
     return _CASE.findall(word)
 
