@@ -1,12 +1,13 @@
 """``antiphon pronounce`` needs numpy and onnxruntime alone."""
 
 import json
+from io import BytesIO, TextIOWrapper
 
 import pytest
 import typer
 
 from antiphon.cli import app
-from antiphon.pronunciation.command import parser
+from antiphon.pronunciation.command import main, parser
 from tests.lite.test_without_torch import run_hidden
 
 MAIN = "sys.argv[0] = 'antiphon'\nfrom antiphon.__main__ import main\nmain()"
@@ -90,3 +91,17 @@ def test_both_front_ends_have_the_same_options():
     theirs = {name for parameter in verb.params for name in parameter.opts if name.startswith("--")}
     ours = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
     assert ours - {"--help"} == theirs
+
+
+def test_letters_of_other_scripts_have_no_pronunciation_in_capitals_either():
+    done = pronounce("ΑΒΓ, РФ")
+    assert done.stdout == "ΑΒΓ    unknown\nРФ     unknown\n"
+    assert done.stderr == "antiphon: no pronunciation for 'ΑΒΓ', 'РФ', expected Latin letters\n"
+
+
+def test_bytes_that_are_no_text_are_noted(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"a\ncaf\xe9\n")))
+    assert main(["--line"]) == 0
+    done = capsys.readouterr()
+    assert done.out.splitlines()[0] == "AH0"
+    assert done.err == "antiphon: standard input:2: bytes that are not UTF-8 were skipped, expected UTF-8 text\n"

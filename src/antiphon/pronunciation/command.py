@@ -19,14 +19,18 @@ _EXAMPLES = """examples:
   antiphon pronounce --line --alphabet ipa < book.txt
   antiphon pronounce "[knight](/N AY1 T/) errant, I [read](VBD) it" --jsonl"""
 
+_MOST_KEPT = 1000
+"""Words without a pronunciation that are kept to be named at the end."""
+
 
 def parser() -> ArgumentParser:
     """The arguments of the command."""
     found = OneSentenceParser(
         "antiphon pronounce",
-        description="Write how English text is pronounced: a row for each word with its phonemes, where they come from "
-        "(lexicon, derived from a word in it, model, spelt, given in the text) and, of the model, their probability. "
-        "[word](/N AY1 T/) in the text gives phonemes, [word](VBD) a part of speech.",
+        description="Write how English text is pronounced: a row for each word with its phonemes, where they\n"
+        "come from (lexicon, derived from a word in it, model, spelt, given in the text) and, of\n"
+        "the model, their probability. [word](/N AY1 T/) in the text gives phonemes, [word](VBD)\n"
+        "a part of speech.",
         epilog=_EXAMPLES,
         formatter_class=RawDescriptionHelpFormatter,
     )
@@ -52,6 +56,7 @@ def run(given: Namespace) -> None:
     """Prints the pronunciation of the text, or of every line of standard input."""
     say, options = shipped(), ReadingOptions(given.nbest, given.cover, given.align)
     unknown: dict[str, None] = {}
+    undecoded = 0
     for number, text in enumerate(_lines(given.text)):
         try:
             found = say(text, options)
@@ -61,7 +66,11 @@ def run(given: Namespace) -> None:
             print(line, flush=not given.text)
         if number == 0 and given.text and not any(part.words for part in found):
             print_note("no word to pronounce in the text, expected words, numbers or signs such as %")
-        unknown |= dict.fromkeys(word.text for part in found for word in part.words if not word.readings)
+        if len(unknown) < _MOST_KEPT:
+            unknown |= dict.fromkeys(word.text for part in found for word in part.words if not word.readings)
+        undecoded = undecoded or (number + 1 if not given.text and "\ufffd" in text else 0)
+    if undecoded:
+        print_note(f"standard input:{undecoded}: bytes that are not UTF-8 were skipped, expected UTF-8 text")
     if unknown:
         print_note(f"no pronunciation for {_some(list(unknown))}, expected Latin letters")
 

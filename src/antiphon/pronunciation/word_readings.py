@@ -71,7 +71,7 @@ class WordReadings:
         """Whether capitals are read letter by letter."""
         if _SPELT_PLURAL.fullmatch(text):
             return not self._has(word) or text.rstrip("'s") in _SPELT
-        if not text.isupper() or len(text) == 1:
+        if not text.isupper() or len(text) == 1 or not word.isascii():
             return False
         return text in _SPELT or (not self._has(word) and len(text) <= _LONGEST_SPELT)
 
