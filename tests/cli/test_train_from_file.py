@@ -1,9 +1,11 @@
 """``antiphon train FILE``: what is found is said, then it is learnt."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from antiphon.cli.train import hints
 from tests.toy import inflect, words
 
 SMALL = ["--set", "model.hidden_size=8", "--set", "train.max_epochs=1", "--set", "train.passes=1"]
@@ -25,6 +27,17 @@ def test_a_file_of_pairs_is_learnt(tmp_path, antiphon):
     assert len((tmp_path / "run-pairs/train.tsv").read_text().splitlines()) == 60
     again = antiphon("train", tmp_path / "toy.csv", "--out", tmp_path / "run", "--resume", *SMALL)
     assert again.status == 0, again.err
+
+
+@pytest.mark.parametrize(
+    ("learnt_right", "hint"),
+    [(98, "98 are right: more pairs would help most"), (60, "60 are right, hardly more: train longer")],
+)
+def test_training_pairs_tell_whether_pairs_or_training_are_missing(learnt_right, hint):
+    mistake = SimpleNamespace(source="a", features=(), unseen=())
+    held_out = SimpleNamespace(pairs=50, right=25, wrong=25, mistakes=[mistake] * 25)
+    learnt = SimpleNamespace(pairs=100, right=learnt_right, wrong=100 - learnt_right)
+    assert hint in list(hints(held_out, [], learnt))[-1]
 
 
 @pytest.mark.parametrize("wrong", [("--set", "model.nonsense=1"), ("--device", "cuda:7"), ("--out", "taken")])

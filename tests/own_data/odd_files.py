@@ -111,7 +111,7 @@ def _tokens() -> Iterator[Odd]:
     yield Odd("numbers to words", lines(numbers).encode(), "g2p", ("symbols between spaces",))
     yield Odd("words to numbers", lines(swapped(numbers)[:100]).encode(), "letters", ("the other way round",))
     names = [(f"{a}, {b}", f"{b} {a}") for a, b in zip(WORDS[:60], WORDS[60:], strict=True)]
-    yield Odd("another order", lines(names).encode(), "letters", ("have them in another order",))
+    yield Odd("another order", lines(names).encode(), "letters", ("in another order: attention",))
 
 
 def _doubtful() -> Iterator[Odd]:

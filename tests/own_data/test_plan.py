@@ -45,6 +45,17 @@ def test_sentences_are_learnt_by_words(tmp_path):
     assert plan_of(tmp_path, lines).recipe == "words"
 
 
+def test_tokens_in_another_order_are_learnt_by_attention_unless_the_kind_is_given(tmp_path):
+    lines = [f"{word}\t{word[::-1]}" for word in words(80, seed=2)]
+    plan = plan_of(tmp_path, lines)
+    assert (plan.recipe, plan.settings["model.kind"]) == ("letters", "attention")
+    assert "in another order: attention learns that" in said(plan, "order")
+    plan = plan_of(tmp_path, lines, ["model.kind"])
+    assert "model.kind" not in plan.settings
+    assert "takes more pairs to learn" in said(plan, "order")
+    assert "model.kind" not in plan_of(tmp_path, [f"{word}\t{word}s" for word in WORDS]).settings
+
+
 @pytest.mark.parametrize(
     ("texts", "split"),
     [

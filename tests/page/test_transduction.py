@@ -36,6 +36,17 @@ def test_a_first_visit_starts_with_an_example_of_the_first_run(screen):
     screen.wait_for_output(inflect(page.locator("#text").input_value()))
 
 
+def test_what_a_run_is_for_can_be_read_in_full_beside_all_that_is_chosen(screen):
+    page = screen.open(run="online")
+    screen.wait("() => document.querySelector('#about').textContent")
+    page.locator("#compare-field").wait_for()
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        shown = "({ scrollWidth, clientWidth, scrollHeight, clientHeight }) =>"
+        shown += " scrollWidth <= clientWidth && scrollHeight <= clientHeight"
+        assert page.locator("#about").evaluate(shown)
+
+
 def test_an_example_types_itself_where_motion_is_welcome(screen):
     screen.page.emulate_media(reduced_motion="no-preference")
     screen.page.add_init_script("""

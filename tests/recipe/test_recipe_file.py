@@ -55,6 +55,8 @@ def test_what_is_no_toml_is_named(tmp_path):
         load_recipe(write(tmp_path, "[model\n"))
     with pytest.raises(RecipeError, match=r"none\.toml: no such file"):
         load_recipe(tmp_path / "none.toml")
+    with pytest.raises(RecipeError, match=r": a folder, expected a recipe in TOML or a file of pairs"):
+        load_recipe(tmp_path)
 
 
 def test_a_saved_recipe_is_the_same_recipe(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.recipe.schema import Recipe
 from antiphon.training.optimisation import longer_than
-from antiphon.training.state import History, is_perfect
+from antiphon.training.state import History, improved_lately, is_perfect
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,23 @@ from antiphon.training.state import History, is_perfect
 def test_a_run_whose_best_epoch_is_among_its_last_could_be_longer(max_epochs, epochs, best, longer):
     settings = Recipe.model_validate({"train": {"max_epochs": max_epochs}}).train
     assert longer_than(settings, best, epochs) == longer
+
+
+@pytest.mark.parametrize(
+    ("values", "perplexities", "improves"),
+    [
+        ([33, 34.5, 36.5, 37, 37, 36.5], [2.08, 2.06, 2.05, 2.05, 2.06, 2.06], False),
+        ([33, 34.5, 36.5, 37, 37, 39], [2.08, 2.06, 2.05, 2.05, 2.06, 2.06], True),
+        ([0, 0, 0, 0], [9, 8, 7, 6], True),
+        ([50], [2], False),
+    ],
+)
+def test_a_dev_metric_that_was_level_at_the_end_does_not_still_improve(values, perplexities, improves):
+    rows = [
+        {"dev_accuracy": value, "dev_perplexity": perplexity}
+        for value, perplexity in zip(values, perplexities, strict=True)
+    ]
+    assert improved_lately("accuracy", rows) == improves
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ DryRun = Annotated[
 
 _EXAMPLES = 5
 """Held-out pairs that are shown after learning a file."""
+_LEARNT_PAIRS = 200
+"""Training pairs that are predicted to tell whether more pairs would help, or longer training."""
 _LENGTHS = ("train.max_epochs", "train.minutes")
 """Settings that a command to train longer leaves out or replaces."""
 Minutes = Annotated[
@@ -164,8 +166,8 @@ def report_examples(run: "RunFolder", console: "Console", device: str, threads: 
     from antiphon.training.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
-    dev = model.recipe.data.dev
-    if dev is None or not model.can_predict:
+    train, dev = model.recipe.data.train, model.recipe.data.dev
+    if train is None or dev is None or not model.can_predict:
         return
     pairs = keep_filled(pairs_of(model.recipe, dev), dev)
     found = model.errors(pairs)
@@ -182,13 +184,18 @@ def report_examples(run: "RunFolder", console: "Console", device: str, threads: 
             what = f"{edit.written or 'nothing'} for {edit.wanted}" if edit.wanted else f"{edit.written} added"
             say(f"  {what}, {count_of(edit.count, 'time')}, as in {edit.example}")
         say("what would help:")
-        for hint in hints(found, pairs):
+        learnt = list(pairs_of(model.recipe, train))
+        again = model.errors(learnt[:: -(-len(learnt) // _LEARNT_PAIRS)])
+        for hint in hints(found, pairs, again):
             say(f"  {hint}")
         say(f"all mistakes: antiphon errors {shlex.quote(str(run.path))} {shlex.quote(str(dev))}")
 
 
-def hints(found: "ErrorReport", pairs: "Sequence[Pair]") -> Iterator[str]:
-    """What would avoid mistakes, the most of them first, as far as they tell."""
+def hints(found: "ErrorReport", pairs: "Sequence[Pair]", learnt: "ErrorReport") -> Iterator[str]:
+    """What would avoid mistakes, the most of them first; ``learnt`` is a report on training pairs.
+
+    Where these are right, what is missing is pairs; where they are as wrong as those held out, it is training.
+    """
     targets: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for pair in pairs:
         targets[pair.source, *pair.features].add(pair.target)
@@ -202,7 +209,11 @@ def hints(found: "ErrorReport", pairs: "Sequence[Pair]") -> Iterator[str]:
         if count:
             yield f"{count:,} of {found.wrong:,} {cause}"
     if several + unseen < found.wrong:
-        yield "more pairs; or the mean of several runs: --seeds 3"
+        seen = f"of {learnt.pairs:,} pairs that were learnt, {learnt.right:,} are right"
+        if 2 * learnt.wrong * found.pairs > found.wrong * learnt.pairs:
+            yield f"{seen}, hardly more: train longer, raise model.hidden_size, or clean pairs (errors --suspicious)"
+        else:
+            yield f"{seen}: more pairs would help most; or the mean of several runs: --seeds 3"
 
 
 class Options(TypedDict):
@@ -298,13 +309,15 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
-    """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
+    """Prints how to train a run longer that improved until the end, unless its dev metric is perfect."""
     from antiphon.training.optimisation import longer_than
-    from antiphon.training.state import is_perfect
+    from antiphon.training.state import improved_lately, is_perfect, read_csv
 
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
-    if epochs is not None and not is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
+    if epochs is None or is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
+        return
+    if improved_lately(train.dev_metric, read_csv(run.log)):
         given = [each for each in settings if each.partition("=")[0].strip() not in _LENGTHS]
         command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)

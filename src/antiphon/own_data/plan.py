@@ -40,8 +40,8 @@ _IN_COMMON = 0.7
 """Of shorter texts' tokens, the share in common from which on a pair says something about order."""
 _REORDERED = 0.8
 """Pairs whose longest common subsequence has less than this share of the common tokens are reordered."""
-_MUCH = 0.05
-"""A share of pairs that is worth a line."""
+_MUCH, _MOST = 0.05, 0.5
+"""Shares of pairs that are worth a line, and that decide."""
 
 
 class Decision(NamedTuple):
@@ -150,6 +150,10 @@ def make_plan(table: Table, given: Collection[str] = (), more: Mapping[str, Tabl
         raise InputError(f"{table.path}: all targets are {one_line(distinct[0][1], 30)!r}, expected different ones")
     splits = how_split([row[0] for row in distinct]), how_split([row[1] for row in distinct])
     recipe, settings, why = _recipe(*splits, has_features=columns[2] is not None)
+    reordered = _reordered_share(distinct, splits)
+    if reordered > _MOST and "model.kind" not in given and recipe == "letters":
+        settings["model.kind"] = "attention"
+        why = "the whole source is read first, and every token may come from anywhere in it"
     further = {name: [row for row in _rows(each)[0] if row[0] and row[1]] for name, each in (more or {}).items()}
     train, held = (distinct, []) if "data.dev" in given else hold_out(distinct)
     parts = {"train": train} | ({"dev": held} if held else {}) | further
@@ -167,7 +171,7 @@ def make_plan(table: Table, given: Collection[str] = (), more: Mapping[str, Tabl
         ),
         *([Decision("NFC", mixed, "--set data.nfc=false")] if mixed else []),
         *_doubtful(rows, filled, distinct),
-        *_order(distinct, splits),
+        *_order(reordered, settings),
         *([Decision("held out", _held_out(held), "--set data.dev=FILE")] if held else []),
         *(each for name, part in further.items() for each in _overlap(name, part, train)),
         Decision("recipe", f"{recipe}: {why}", "antiphon recipes"),
@@ -319,24 +323,27 @@ def _mixed_normalisation(rows: Iterator[Row]) -> str:
     return f"{count_of(len(decomposed), 'text')} with letters in parts (NFD), composed as they are in the others"
 
 
-def _order(rows: Sequence[Row], splits: tuple[Split, Split]) -> Iterator[Decision]:
-    """How many pairs change the order of tokens that both sides have, if that can be told."""
+def _reordered_share(rows: Sequence[Row], splits: tuple[Split, Split]) -> float:
+    """The share of pairs that have tokens in common in another order; 0 if that cannot be told."""
     if splits[0] != splits[1]:
-        return
-    found = []
-    for source, target, _ in rows[:: max(1, len(rows) // _ORDERED_PAIRS)]:
+        return 0.0
+    some, found = rows[:: max(1, len(rows) // _ORDERED_PAIRS)], 0
+    for source, target, _ in some:
         both = (list(source), list(target)) if splits[0] == "letters" else (source.split(), target.split())
         common = (Counter(both[0]) & Counter(both[1])).total()
         if common >= _IN_COMMON * min(map(len, both)):
             in_order = sum(block.size for block in SequenceMatcher(None, *both, autojunk=False).get_matching_blocks())
-            found.append(in_order < _REORDERED * common)
-    if sum(found) > _MUCH * len(rows[:: max(1, len(rows) // _ORDERED_PAIRS)]):
-        share = sum(found) / len(found)
-        yield Decision(
-            "order",
-            f"{share:.0%} of pairs with tokens in common have them in another order, which takes more pairs to learn",
-            "--set model.kind=attention",
-        )
+            found += in_order < _REORDERED * common
+    return found / len(some)
+
+
+def _order(share: float, settings: Mapping[str, str]) -> Iterator[Decision]:
+    """How many pairs change the order of tokens that both sides have, and which kind of model that decides."""
+    found = f"{share:.0%} of pairs have tokens in common in another order"
+    if "model.kind" in settings:
+        yield Decision("order", f"{found}: attention learns that with fewest pairs", "--set model.kind=transducer")
+    elif share > _MUCH:
+        yield Decision("order", f"{found}, which takes more pairs to learn", "--set model.kind=attention")
 
 
 def _overlap(name: str, part: Sequence[Row], train: Sequence[Row]) -> Iterator[Decision]:

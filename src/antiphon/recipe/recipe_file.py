@@ -255,7 +255,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return parse_toml(path)
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file, expected a recipe in TOML") from None
-    except (ValueError, IsADirectoryError) as error:
+    except IsADirectoryError:
+        raise RecipeError(f"{path}: a folder, expected a recipe in TOML or a file of pairs") from None
+    except ValueError as error:
         raise RecipeError(f"{path}: not TOML ({one_line(str(error))})") from None
 
 

@@ -43,10 +43,30 @@ _PERCENTAGES = frozenset(
 )
 """Metrics whose standard error is taken to be that of a percentage of dev pairs."""
 
+_LATELY, _GAIN = 0.25, 0.02
+"""Training still improves the model if this last fraction of its epochs lowers the errors by this fraction of them."""
+
 
 def is_perfect(metric: str, value: float) -> bool:
     """Whether no value of a metric is better: 0 errors, 100 %, or 1 of a ranking metric."""
     return value <= 0 if metric in LOWER_IS_BETTER else value >= (1 if metric in RANKING_METRICS else 100)
+
+
+def improved_lately(metric: str, rows: Sequence[Row]) -> bool:
+    """Whether the last quarter of the epochs lowered the errors or the perplexity on dev by more than two per cent."""
+    last = max(1, round(_LATELY * len(rows)))
+    return any(_has_fallen(_errors(name, rows), last) for name in (metric, "perplexity"))
+
+
+def _errors(metric: str, rows: Sequence[Row]) -> list[float]:
+    """A dev metric of every epoch as a number that falls."""
+    values = [row[f"dev_{metric}"] for row in rows]
+    best = 1 if metric in RANKING_METRICS else 100
+    return values if metric in LOWER_IS_BETTER else [best - each for each in values]
+
+
+def _has_fallen(errors: Sequence[float], last: int) -> bool:
+    return len(errors) > last and min(errors[-last:]) < (1 - _GAIN) * min(errors[:-last])
 
 
 @dataclass
@@ -124,6 +144,12 @@ class History:
         """Lower is better; ties are broken by perplexity."""
         value = row[f"dev_{self.metric}"]
         return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The metrics of every epoch, as ``History.write_csv`` wrote them."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
 @dataclass(frozen=True)

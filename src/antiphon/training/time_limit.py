@@ -82,6 +82,8 @@ def seconds_per_epoch(setup: TrainingSetup, optimisation: Optimisation, device: 
 def describe_duration(seconds: float, max_epochs: int) -> str:
     """The time of an epoch and of all epochs as text."""
     epoch = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+    if max_epochs == 1:
+        return f"about {epoch} for one epoch, without validation"
     whole = duration(seconds * max_epochs)
     return f"about {epoch} per epoch, {whole} for all {max_epochs} epochs, without validation"
 
