@@ -45,6 +45,29 @@ def test_sentences_are_learnt_by_words(tmp_path):
     assert plan_of(tmp_path, lines).recipe == "words"
 
 
+def test_columns_without_text_and_numbers_of_rows_are_no_features(tmp_path):
+    def columns(lines):
+        (tmp_path / "pairs.tsv").write_text("".join(f"{line}\n" for line in lines))
+        return find_columns(read_table(tmp_path / "pairs.tsv"))
+
+    assert columns([f"{word}\t{word}s\t" for word in WORDS]) == (0, 1, None)
+    assert columns([f"{n}\t{word}\t{word}s" for n, word in enumerate(WORDS)]) == (1, 2, None)
+    assert columns(["id\tEnglish\tFrench", *(f"{n}\t{word}\t{word}s" for n, word in enumerate(WORDS))]) == (1, 2, None)
+    assert columns([f"{n}\t{word}\t{word}s\tN;PL" for n, word in enumerate(WORDS)]) == (1, 2, 3)
+    assert columns([f"{n}\t{word}\tN;SG" for n, word in enumerate(WORDS)]) == (0, 1, 2)
+    assert columns([f"{n}\t{word}" for n, word in enumerate(WORDS)]) == (0, 1, None)
+
+
+def test_names_of_languages_are_a_first_line(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("English\tFrench\n" + "".join(f"{word}\t{word[::-1]}\n" for word in WORDS))
+    assert read_table(tmp_path / "pairs.tsv").header == ("English", "French")
+
+
+def test_pairs_that_are_too_long_are_named_where_too_few_are_left(tmp_path):
+    with pytest.raises(InputError, match="pairs of at most 1,000 letters, expected 60 or more"):
+        plan_of(tmp_path, [f"{word * 600}\t{word}" for word in WORDS])
+
+
 def test_tokens_in_another_order_are_learnt_by_attention_unless_the_kind_is_given(tmp_path):
     lines = [f"{word}\t{word[::-1]}" for word in words(80, seed=2)]
     plan = plan_of(tmp_path, lines)

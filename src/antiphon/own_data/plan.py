@@ -26,6 +26,8 @@ _USES_OF_A_SYMBOL = 10
 _WORDS_OF_A_SENTENCE = 4
 _TAG = re.compile(r"[A-Z0-9]+([-+.][A-Z0-9]+)*(\([^()]*\))?|[\w.]+=[\w.,+-]+")
 """A feature such as ``PL``, ``V.PTCP``, ``ARG(1,SG)`` or ``case=dat``."""
+_MOST_DIGITS = 16
+"""Longer numbers do not count rows."""
 _FEW_TAGS = 10
 """Rows for each different tag, at least, where tags do not look like tags."""
 _DEV_SHARE, _LEAST_DEV, _MOST_DEV = 10, 20, 1000
@@ -143,8 +145,9 @@ def make_plan(table: Table, given: Collection[str] = (), more: Mapping[str, Tabl
     filled = [row for row in rows if row[0] and row[1]]
     distinct = [row for row in dict.fromkeys(filled) if max(map(len, row)) <= _LONGEST]
     if len(distinct) < _LEAST_PAIRS:
+        short = f" of at most {_LONGEST:,} letters" if len(distinct) < len(set(filled)) else ""
         raise InputError(
-            f"{table.path}: {count_of(len(distinct), 'pair')}, expected {_LEAST_PAIRS} or more to learn from"
+            f"{table.path}: {count_of(len(distinct), 'pair')}{short}, expected {_LEAST_PAIRS} or more to learn from"
         )
     if len({row[1] for row in distinct}) == 1:
         raise InputError(f"{table.path}: all targets are {one_line(distinct[0][1], 30)!r}, expected different ones")
@@ -192,15 +195,32 @@ def find_columns(table: Table) -> tuple[int, int, int | None]:
         return named
     if table.width == 2:
         return 0, 1, None
-    tags = [index for index in range(table.width) if table.width == 3 and _holds_tags(table.column(index))]
+    columns = list(range(table.width))
+    tags = _tag_columns(table, columns)
+    if len(tags) != 1:
+        columns = [index for index in columns if not _counts_rows(table.column(index))]
+        tags = _tag_columns(table, columns)
+    if len(columns) == 2:
+        return columns[0], columns[1], None
     if len(tags) != 1:
         shown = " | ".join(one_line(cell, 30) for cell in table.rows[0])
         raise InputError(
             f"{table.path}:{table.lines[0]}: {count_of(table.width, 'column')} ({shown}), expected source and target, "
             "with one column of features such as N;PL at most, or a first line that names source, target, features"
         )
-    source, target = (index for index in range(3) if index != tags[0])
+    source, target = (index for index in columns if index != tags[0])
     return source, target, tags[0]
+
+
+def _tag_columns(table: Table, columns: Sequence[int]) -> list[int]:
+    """Those of three columns that hold tags."""
+    return [index for index in columns if len(columns) == 3 and _holds_tags(table.column(index))]
+
+
+def _counts_rows(cells: Sequence[str]) -> bool:
+    """Whether cells are numbers of rows, each one more than the number before."""
+    first = int(cells[0]) if cells[0].isdecimal() and len(cells[0]) < _MOST_DIGITS else -1
+    return first >= 0 and all(cell == str(first + index) for index, cell in enumerate(cells))
 
 
 def _named_columns(table: Table) -> tuple[int, int, int | None] | None:
@@ -216,10 +236,10 @@ def _named_columns(table: Table) -> tuple[int, int, int | None] | None:
 def _holds_tags(cells: Sequence[str]) -> bool:
     """Whether cells are tags: most look like some, or the same few come again and again."""
     distinct = set(cells)
-    if all(cell.isdigit() for cell in distinct):
+    if not any(distinct) or all(cell.isdigit() for cell in distinct):
         return False
     look = sum(all(_TAG.fullmatch(part) for part in re.split(r"[;,|\s]+", cell) if part) for cell in distinct)
-    return look > 0.9 * len(distinct) or len(distinct) * _FEW_TAGS <= len(cells)
+    return look > 0.9 * len(distinct) or 1 < len(distinct) <= len(cells) / _FEW_TAGS
 
 
 def how_split(texts: Sequence[str]) -> Split:

@@ -43,6 +43,13 @@ TARGET_NAMES = frozenset(
     "target tgt trg output to y label pronunciation phoneme phonemes ipa form inflected translation summary".split()
 )
 FEATURE_NAMES = frozenset("features feature feats tag tags msd morphology".split())
+_LANGUAGES = frozenset(
+    (
+        "arabic chinese czech danish dutch english finnish french german greek hebrew hindi hungarian italian japanese "
+        "korean latin norwegian polish portuguese romanian russian spanish swedish turkish ukrainian"
+    ).split()
+)
+"""Names of columns that do not tell which is the source."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +89,18 @@ def read_table(path: Path) -> Table:
                 f"{path}:{number}: {count_of(len(cells), 'column')} between {SEPARATORS[separator]}s, expected {width} "
                 "as in most lines"
             )
-    header = found[0][1] if _is_header([cells for _, cells in found]) else ()
-    body = found[1:] if header else found
-    if not body:
+    lines, rows = [number for number, _ in found], _without_empty_columns([cells for _, cells in found])
+    header = rows[0] if _is_header(rows) else ()
+    start = 1 if header else 0
+    if not rows[start:]:
         raise InputError(f"{path}: nothing but a first line of names, expected lines of source and target")
-    return Table(path, [cells for _, cells in body], [number for number, _ in body], encoding, separator, header)
+    return Table(path, rows[start:], lines[start:], encoding, separator, header)
+
+
+def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows without columns that have no text, such as those of separators at the ends of lines."""
+    kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows)]
+    return [tuple(row[index] for index in kept) for row in rows]
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -239,11 +253,19 @@ def _cells(cells: Sequence[str]) -> tuple[str, ...]:
 def _is_header(rows: Sequence[tuple[str, ...]]) -> bool:
     """Whether the first cells are names of columns: words that name one, or unlike all others of their column."""
     first, *others = rows
-    known = SOURCE_NAMES | TARGET_NAMES | FEATURE_NAMES
+    known = SOURCE_NAMES | TARGET_NAMES | FEATURE_NAMES | _LANGUAGES
     named = sum(cell.lower() in known for cell in first)
-    if named >= 2 or named == len(first):
+    if named >= 2 or named == len(first) or _names_numbers(first, others):
         return True
     if len(others) < 1 / _FEW_NAMES or not all(_NAME.fullmatch(cell) for cell in first):
         return False
     like = [sum(bool(_NAME.fullmatch(row[index])) for row in others) for index in range(len(first))]
     return min(like) <= _FEW_NAMES * len(others)
+
+
+def _names_numbers(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether a first cell with letters stands above nothing but numbers."""
+    return len(others) > 1 and any(
+        any(map(str.isalpha, cell)) and all(row[index].isdecimal() for row in others)
+        for index, cell in enumerate(first)
+    )
