@@ -53,6 +53,7 @@ def test_a_shipped_model_that_is_no_run_predicts_and_is_refused_elsewhere(antiph
     refused = antiphon("info", "en")
     assert refused.status == 2
     assert "en: an exported run, expected a run folder; antiphon predict en FILE predicts with it" in refused.err
+    assert refused.err.endswith("; a run that comes with the package: en-stream\n")
 
 
 @pytest.mark.parametrize("option", [("--set", "search.beam=3"), ("--device", "cuda"), ("--sample", 2)])

@@ -11,7 +11,7 @@ from antiphon.cli.predict import Cover, NBest
 from antiphon.exceptions import InputError
 from antiphon.storage.files import write_atomically
 from antiphon.storage.manifest import holds_run
-from antiphon.terminal import count_of, print_note
+from antiphon.terminal import count_of, duration, print_note
 from antiphon.torch_free.readers import numbered_lines
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def trained(
         return load_predicting_run(run, device, threads)
     pairs, dev = training_pairs(lexicon)
     minutes = minutes or min(10, max(1, len(pairs) / _WORDS_PER_MINUTE))
-    print_note(f"training on {count_of(len(pairs), 'reading')} takes about {minutes:.3g} minutes at most (--minutes)")
+    print_note(f"training on {count_of(len(pairs), 'reading')} takes about {duration(60 * minutes)} minutes at most (--minutes)")
     settings = {"train.minutes": minutes, "model.copy_unknown": False}
     model = train(
         "g2p", run, settings=settings, train_pairs=pairs, dev_pairs=dev, device=device, threads=threads, progress=True

@@ -120,9 +120,10 @@ class RunFolder:
         if str(path) in shipped_runs() and not path.exists():
             path = _SHIPPED / path
         if is_exported(path):
+            runs = "" if path.exists() else f"; a run that comes with the package: {', '.join(shipped_runs())}"
             raise RunError(
                 f"{path}: an exported run, expected a run folder; antiphon predict {path} FILE predicts with it, and "
-                f'antiphon.lite.load("{path}") in Python'
+                f'antiphon.lite.load("{path}") in Python{runs}'
             )
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
