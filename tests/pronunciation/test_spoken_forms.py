@@ -84,6 +84,14 @@ def said(line):
         ("~5 ~word~", "about five word"),
         ("in 1066 Henry V", "in ten sixty six Henry the fifth"),
         ("3 AM", "three a.m."),
+        ("1-2-3, 50-50, 24-7 but 3-2", "one two three fifty fifty twenty four seven but three to two"),
+        ("ZIP 90210-1234", "ZIP nine zero two one zero one two three four"),
+        ("ISBN 978-3-16-148410-0", "ISBN nine seven eight three one six one four eight four one zero zero"),
+        ("2:30-4:00pm, $5–$10", "two thirty to four p.m. five dollars to ten dollars"),
+        ("a $3.5-million house, 2 tbsp", "a three point five million dollars house two tablespoons"),
+        ("2x - 1, 5x.", "two x one five times"),
+        ("in '09 and '99", "in oh nine and ninety nine"),
+        ("WWII", "World War two"),
         ("", ""),
         ("... !?", ""),
     ],
@@ -143,7 +151,7 @@ def test_every_year_is_said_in_its_own_way():
     assert len({tuple(year(str(number))) for number in range(1000, 2100)}) == 1100
 
 
-@pytest.mark.parametrize("unit", ["a-", "1-", "a_", "a+", "x.y", "a@", "1:", "[", "9", "Mr. "])
+@pytest.mark.parametrize("unit", ["a-", "1-", "a_", "a+", "x.y", "a@", "1:", "[", "9", "Mr. ", "111 ", "1^", "+1 22 "])
 def test_the_time_for_long_text_grows_in_proportion(unit):
     def seconds(length):
         line, started = unit * (length // len(unit)), time.process_time()

@@ -132,7 +132,8 @@ def trained(
         return load_predicting_run(run, device, threads)
     pairs, dev = training_pairs(lexicon)
     minutes = minutes or min(10, max(1, len(pairs) / _WORDS_PER_MINUTE))
-    print_note(f"training on {count_of(len(pairs), 'reading')} takes about {duration(60 * minutes)} minutes at most (--minutes)")
+    time = duration(60 * minutes)
+    print_note(f"training on {count_of(len(pairs), 'reading')} takes about {time} minutes at most (--minutes)")
     settings = {"train.minutes": minutes, "model.copy_unknown": False}
     model = train(
         "g2p", run, settings=settings, train_pairs=pairs, dev_pairs=dev, device=device, threads=threads, progress=True

@@ -24,7 +24,8 @@ UNITS = _table("""
     W=watt, kW=kilowatt, MW=megawatt, kWh=kilowatt hour, V=volt, KB=kilobyte, kB=kilobyte, MB=megabyte, GB=gigabyte,
     TB=terabyte, mph=mile per hour, km/h=kilometer per hour, m/s=meter per second, km²=square kilometer,
     m²=square meter, cm²=square centimeter, m³=cubic meter, °C=degree celsius, °F=degree fahrenheit, °=degree,
-    %=percent, EUR=euro, USD=dollar, GBP=pound
+    %=percent, EUR=euro, USD=dollar, GBP=pound,
+    tsp=teaspoon, tbsp=tablespoon, yr=year, yrs=year
 """)
 """Units after a number, in the singular."""
 _SAME_IN_PLURAL = ("hertz", "kilohertz", "megahertz", "gigahertz", "percent")
@@ -42,7 +43,10 @@ BEFORE_NAMES = _table("""
 """Abbreviations with a full stop before a capital letter."""
 AFTER_NAMES = _table("st=street, dr=drive, co=company, mt=mountain")
 """Abbreviations with a full stop after a capitalised word, where no name follows."""
-BEFORE_NUMBERS = _table("no=number, vol=volume, fig=figure, ch=chapter, p=page, pp=pages, sec=section, apt=apartment")
+BEFORE_NUMBERS = _table("""
+    no=number, vol=volume, fig=figure, ch=chapter, p=page, pp=pages, sec=section, apt=apartment, rm=room, eq=equation,
+    eqs=equations
+""")
 """Abbreviations with a full stop before a number."""
 LATIN = {"e.g.": "for example", "i.e.": "that is", "a.k.a.": "also known as"}
 SIGNS = _table("""
@@ -91,7 +95,7 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], Said]]
 _RULES: dict[str, list[Rule]] = {"digit": [], "letter": [], "sign": []}
 """The rules by the sort of first character."""
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
-_SPACED_NUMBER = r"\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?!\d)|[1-9]\d{0,2}(?: \d{3})* 000(?!\d)"
+_SPACED_NUMBER = r"\d{1,3}(?:[\u00a0\u2009\u202f]\d{3}){1,6}(?!\d)|[1-9]\d{0,2}(?: \d{3}){0,5} 000(?!\d)"
 """Thousands that thin spaces separate; other spaces do only before 000."""
 _SCALE = r"thousand|million|billion|trillion|(?:[KMBkm]|[bt]n)(?![^\W_])"
 _NO_LETTER = r"(?![^\W\d_])"
@@ -172,7 +176,7 @@ def _address(found: re.Match[str]) -> Said:
     return said
 
 
-@_rule(rf"([$£€¥₹])\s?({_NUMBER})(?:\s?({_SCALE}))?", "sign")
+@_rule(rf"([$£€¥₹])\s?({_NUMBER})(?:[\s-]?({_SCALE}))?", "sign")
 def _money(found: re.Match[str]) -> Said:
     return _amount(*found.groups())
 
@@ -266,6 +270,29 @@ def _telephone(found: re.Match[str]) -> Said:
     return [*(["plus"] if found[0][0] == "+" else []), *each_digit(re.sub(r"\D", "", found[0]))]
 
 
+@_rule(r"(?:\d{5}-\d{4}|\d{1,12}(?:-\d{1,12}){2,8}|24-7|(\d{1,4})-\1)(?![\d-])", "digit")
+def _code(found: re.Match[str]) -> Said:
+    """Numbers that dashes join and that are no range: codes digit by digit, ``1-2-3`` and ``50-50``."""
+    parts = found[0].split("-")
+    is_code = any(len(part) > 2 for part in parts) and not found[1]
+    return [word for part in parts for word in (each_digit(part) if is_code else cardinal(part))]
+
+
+@_rule(r"(?:(?<=:\d\d)|(?<=[\dkMBn]))[–-](?=[$£€¥₹]\d|\d{1,2}:\d)|(?<=:\d\d)[–-](?=\d)", "sign")
+def _range_of_times_or_money(_: re.Match[str]) -> Said:
+    return ["to"]
+
+
+@_rule(r"(?<!\w)['’](\d\d)(?!\w)", "sign")
+def _short_year(found: re.Match[str]) -> Said:
+    return ["oh", *cardinal(found[1][1])] if found[1][0] == "0" else [*cardinal(found[1])]
+
+
+@_rule(r"WW(I{1,2})(?!\w)", "letter")
+def _world_war(found: re.Match[str]) -> Said:
+    return ["World", "War", *cardinal(str(len(found[1])))]
+
+
 @_rule(r"\d+(?:\.\d+){2,}", "digit")
 def _version(found: re.Match[str]) -> Said:
     """``1.2.3``: a version with points; four numbers are an address, with dots."""
@@ -327,7 +354,7 @@ def _height(found: re.Match[str]) -> Said:
     return [*cardinal(found[1]), "foot", *cardinal(found[2])]
 
 
-@_rule(r"(\d+)x(?![^\W_])", "digit")
+@_rule(r"(\d+)x(?![^\W_]|\s?[-+*/=^<>])", "digit")
 def _times(found: re.Match[str]) -> Said:
     """``3x``: three times."""
     return [*cardinal(found[1]), "times"]
