@@ -287,6 +287,12 @@ def test_several_models_in_eight_threads_answer_as_one_does(trained, toy_run):
             assert list(pool.map(answer, tasks)) == alone
 
 
+def test_what_is_wrong_with_pairs_names_no_copy_of_them(tmp_path):
+    with pytest.raises(antiphon.InputError, match=r"^pairs: 1 pair, expected 60 or more to learn from"):
+        antiphon.train([("a", "b")], tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("kind", ["list", "frame", "file"])
 def test_pairs_alone_are_learnt_in_any_form(kind, tmp_path):
     pairs = [(word, word[::-1]) for word in words(80)]

@@ -125,6 +125,7 @@ def test_odd_text_is_answered(text):
         ("[x](/N Q/)", {}, "'Q' is no phoneme of ARPAbet"),
         ("x", {"nbest": 0}, "nbest = 0: expected a whole number, at least 1"),
         ("x", {"cover": 2}, "cover = 2: expected a probability above 0, at most 1"),
+        (5, {}, "expected a string, or pairs of a word and its part of speech"),
         (["knight"], {}, "expected a string, or pairs of a word and its part of speech"),
     ],
 )

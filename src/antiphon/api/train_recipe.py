@@ -164,12 +164,18 @@ def _choose_recipe(
     check_settings(settings, "train.seed", 7)
     given = settings if isinstance(settings, Mapping) else dict(map(split_setting, settings))
     with TemporaryDirectory(prefix="antiphon-pairs-") as folder:
-        file = Path(data) if isinstance(data, str | Path) else Path(folder) / "pairs.tsv"
+        copy = Path(folder) / "pairs.tsv"
+        file = Path(data) if isinstance(data, str | Path) else copy
         if not isinstance(data, str | Path):
             _write_pairs(file, data, "pairs", SOURCE_TARGET_FEATURES, header=True)
-        with choose_recipe(file, given, beside(runs[0], "pairs"), runs, force=force, say=say) as (recipe, chosen):
-            as_given = isinstance(settings, Mapping)
-            yield recipe, chosen if as_given else [f"{key}={value}" for key, value in chosen.items()]
+        try:
+            with choose_recipe(file, given, beside(runs[0], "pairs"), runs, force=force, say=say) as (recipe, chosen):
+                as_given = isinstance(settings, Mapping)
+                yield recipe, chosen if as_given else [f"{key}={value}" for key, value in chosen.items()]
+        except InputError as error:
+            if str(copy) not in str(error):
+                raise
+            raise InputError(str(error).replace(str(copy), "pairs")) from None
 
 
 def as_recipe(recipe: RecipeLike, settings: Settings = ()) -> Recipe:
