@@ -209,7 +209,8 @@ def shipped() -> Pronouncer:
 def _tokens(text: TextLike) -> Iterable[Token]:
     if isinstance(text, str):
         return tokens(text)
-    if not isinstance(text, Sequence) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in text):
+    are_pairs = isinstance(text, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in text)
+    if not are_pairs:
         raise InputError(f"text {text!r:.80}: expected a string, or pairs of a word and its part of speech")
     return [token for word, tag in text for token in _tagged(word, tag)]
 
