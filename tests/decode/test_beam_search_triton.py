@@ -20,7 +20,7 @@ def test_a_search_by_kernels_finds_what_its_reference_finds(name, device, monkey
     settings = beam_settings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
-    monkeypatch.setattr("antiphon.nn.transition._fits_factors", lambda *sides: False)  # as on a GPU
+    monkeypatch.setattr("antiphon.nn.transducer_layers._fits_factors", lambda *sides: False)  # as on a GPU
     found = BeamSearch(model.to(device), batch.to(device), settings, static_shapes=True).run()
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     for ours, theirs in zip(found, wanted, strict=True):

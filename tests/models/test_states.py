@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.models.left_to_right import join, put, select
-from antiphon.models.transducer_network import SideState
+from antiphon.models.transducer import SideState
 from antiphon.nn.recurrent import LSTMState
 
 

@@ -5,8 +5,8 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.lattice import posteriors
-from antiphon.models import transducer_network
 from antiphon.models.transducer import Transducer
+from antiphon.nn import transducer_layers
 from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
@@ -84,7 +84,7 @@ def test_label_smoothing_has_no_say_in_where_tokens_are_written(encoder):
 def test_tokens_that_a_gpu_pads_the_vocabulary_with_are_not_smoothed(monkeypatch):
     model, batch = model_of(), Batch.of([ids(4, 5, 6)], [ids(4, 5)])
     expected = gradients(model, model.log_prob(batch, 0.3))
-    monkeypatch.setattr(transducer_network, "kernels_can_run", lambda tensor: True)
+    monkeypatch.setattr(transducer_layers, "kernels_can_run", lambda tensor: True)
     assert model.train().encode(batch)[0].logits.shape[2] == 8
     torch.testing.assert_close(gradients(model, model.log_prob(batch, 0.3)), expected)
 
@@ -163,7 +163,7 @@ def test_columns_computed_apart_give_the_same_moves(monkeypatch, settings):
     model = model_of(**settings)
     batch = Batch.of([ids(4, 5, 6)], [ids(4, 5, 4, 4, 6)])
     with_gradient = model.moves(batch)
-    monkeypatch.setattr("antiphon.models.transducer_network._CPU_ELEMENTS", 1)
+    monkeypatch.setattr("antiphon.models.transducer._CPU_ELEMENTS", 1)
     with torch.no_grad():
         apart = model.moves(batch)
     torch.testing.assert_close(apart.log_write, with_gradient.log_write)

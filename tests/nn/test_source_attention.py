@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.exceptions import RecipeError
-from antiphon.models.transducer_network import SourceAttention, SourceContext
+from antiphon.nn.transducer_layers import SourceAttention, SourceContext
 from antiphon.recipe.recipe_file import parse_recipe
 
 torch.manual_seed(0)

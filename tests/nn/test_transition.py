@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from antiphon.nn.transition import GeometricTransition, NeuralTransition
+from antiphon.nn.transducer_layers import GeometricTransition, NeuralTransition
 
 
 def draw_units(scale, dtype=torch.float64):

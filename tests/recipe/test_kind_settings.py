@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 import pytest
 
 from antiphon.exceptions import RecipeError
-from antiphon.models.transducer_network import TransducerSettings
+from antiphon.models.transducer import TransducerSettings
 from antiphon.nn.recurrent import LSTMSizes
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import find_recipe, load_recipe, recipe_names, save_recipe

@@ -33,8 +33,7 @@ from antiphon.exceptions import RecipeError
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import select
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import SideState
+from antiphon.models.transducer import SideState, Transducer
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END
 

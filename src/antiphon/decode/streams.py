@@ -11,8 +11,7 @@ from torch import Tensor
 
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, join, never_written, put, select
-from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import CellFactors, SideState
+from antiphon.models.transducer import CellFactors, SideState, Transducer
 from antiphon.nn.copying import add_row_copy
 from antiphon.torch_free.stream_beam import Cells, CellScores
 from antiphon.torch_free.stream_policies import Forced

@@ -29,8 +29,7 @@ from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
 from antiphon.lattice.paths import IMPOSSIBLE, forward_along
 from antiphon.models.left_to_right import never_written
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import CellFactors
+from antiphon.models.transducer import CellFactors, Transducer
 from antiphon.nn.copying import add_row_copy
 from antiphon.runs.build import build_beam
 from antiphon.serve.answers import candidate_answer

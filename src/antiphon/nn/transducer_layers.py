@@ -1,18 +1,73 @@
-"""The transition model of the transducer: log odds of writing, rather than reading, in each cell.
+"""Layers of the transducer: token logits, attention to the source, and the log odds of writing in each cell.
 
-Both kinds split a cell into a source part and a target part, which broadcast against each other, so that a search can
-compute each part only once.
+Both transitions split a cell into a source part and a target part, which broadcast against each other, so that a search
+can compute each part only once.
 """
 
 import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear, pad
 
-from antiphon.device import is_traced
+from antiphon.device import is_traced, kernels_can_run
+from antiphon.nn.recurrent import Dropout
+
+_UNIT = 8
+"""GPUs multiply and read rows fastest whose length is a multiple of this."""
+
+
+class TokenLogits(nn.Linear):
+    """A linear layer that, while training on a GPU, pads the vocabulary to a multiple of 8 with impossible tokens.
+
+    With a bias their logits are ``-inf``, without one 0: logits are a sum of parts, one of which has the bias.
+    """
+
+    def forward(self, input: Float[Tensor, "... H"], *, add_bias: bool = True) -> Float[Tensor, "... V"]:
+        """The logits of every token."""
+        more = -self.out_features % _UNIT
+        bias = self.bias if add_bias else None
+        if not more or not self.training or not kernels_can_run(input):
+            return linear(input, self.weight, bias)
+        padded = None if bias is None else pad(bias, (0, more), value=float("-inf"))
+        return linear(input, pad(self.weight, (0, 0, 0, more)), padded)
+
+
+class SourceContext(NamedTuple):
+    """What prefixes attend to: the encoder's states, and which of them are real."""
+
+    states: Float[Tensor, "N I S"]
+    valid: Bool[Tensor, "N I"]
+
+
+class SourceAttention(nn.Module):
+    """Combines the state of each prefix with the attended source states.
+
+    a_ji       softmax over i of  (Q s_j) . h_i / sqrt(size of h)
+    c_j        sum over i of  a_ji h_i
+    s'_j       tanh(U [s_j; c_j] + u)
+
+    ``s'_j`` depends on the prefix and on the input but not on the path through the lattice, so that the sum over
+    alignments stays exact and the softmax factored. All positions are computed at once: nothing feeds back into the
+    LSTM. Not in the thesis. Cost: O(I J H) for each pair.
+    """
+
+    def __init__(self, hidden_size: int, source_size: int, dropout: float) -> None:
+        super().__init__()
+        self.query = nn.Linear(hidden_size, source_size, bias=False)
+        self.combine = nn.Linear(hidden_size + source_size, hidden_size)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, states: Float[Tensor, "N J H"], context: SourceContext) -> Float[Tensor, "N J H"]:
+        """``s'_j`` of every prefix."""
+        scores = torch.bmm(self.query(states), context.states.transpose(1, 2)) * context.states.shape[2] ** -0.5
+        weights = scores.masked_fill(~context.valid[:, None], float("-inf")).softmax(2)
+        seen = torch.bmm(weights, context.states)
+        combined: Tensor = self.dropout(torch.tanh(self.combine(torch.cat([states, seen], 2))))
+        return combined
 
 
 class NeuralTransition(nn.Module):
