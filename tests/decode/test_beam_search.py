@@ -176,8 +176,8 @@ def test_a_step_of_static_shapes_has_no_device_sync(name):
 @pytest.mark.parametrize("name", ALIGNED)
 @torch.inference_mode()
 def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(name, monkeypatch):
-    monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
-    monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
+    monkeypatch.setattr("antiphon.nn.factored_softmax.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
+    monkeypatch.setattr("antiphon.nn.factored_softmax._SMALL_GATHER", 2**40)
     model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
     assert_no_device_sync(BeamSearch(model, batch, beam_settings(beam=4, nbest=2), static_shapes=True))
 

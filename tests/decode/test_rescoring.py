@@ -291,8 +291,8 @@ def test_what_a_search_drops_does_not_depend_on_how_few_outputs_are_wanted():
 
 @torch.inference_mode()
 def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
-    monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
-    monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
+    monkeypatch.setattr("antiphon.nn.factored_softmax.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
+    monkeypatch.setattr("antiphon.nn.factored_softmax._SMALL_GATHER", 2**40)
     model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(beam=4, proposals=6)

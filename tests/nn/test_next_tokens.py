@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.nn.next_tokens import (
+from antiphon.nn.factored_softmax import (
     TokenTable,
     log_normalisers_by_sentence,
     multiply_by_sentence,
@@ -36,7 +36,7 @@ def test_the_mixture_is_the_weighted_sum_of_softmaxes_for_any_logits(B, I, N, V,
 
 @pytest.mark.parametrize("gather", [0, 2**40])
 def test_products_by_sentence_are_the_same_by_copies_and_by_a_loop(gather, monkeypatch):
-    monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", gather)
+    monkeypatch.setattr("antiphon.nn.factored_softmax._SMALL_GATHER", gather)
     left, right = torch.randn(7, 3), torch.randn(4, 3, 5)
     sentence = torch.tensor([0, 0, 2, 2, 2, 3, 3])
     wanted = torch.stack([row @ right[s] for row, s in zip(left, sentence, strict=True)])

@@ -37,8 +37,7 @@ from antiphon.models.left_to_right import (
     output_scorer,
     select,
 )
-from antiphon.nn.factored_softmax import has_kernel
-from antiphon.nn.next_tokens import top_tokens
+from antiphon.nn.factored_softmax import has_kernel, top_tokens
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
     LONG_SOURCE,

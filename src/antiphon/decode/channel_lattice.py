@@ -23,7 +23,7 @@ from torch import Tensor
 from antiphon.lattice.paths import IMPOSSIBLE, forward_along
 from antiphon.models.left_to_right import select
 from antiphon.models.transducer import CellFactors, SideState, Transducer
-from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
+from antiphon.nn.factored_softmax import TokenTable, log_normalisers_by_sentence
 from antiphon.torch_free.vocab import END, START
 
 _NEGLIGIBLE = 30.0

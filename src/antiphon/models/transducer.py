@@ -38,8 +38,7 @@ from antiphon.lattice import Moves, log_marginal
 from antiphon.lattice.paths import IMPOSSIBLE, forward_along, moves_of_cells, split_odds
 from antiphon.models.left_to_right import LeftToRight, select
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
-from antiphon.nn.factored_softmax import log_token_probabilities, smoothing_term
-from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
+from antiphon.nn.factored_softmax import TokenTable, kernels_fit, log_token_probabilities, next_tokens, smoothing_term
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
 from antiphon.nn.transducer_layers import (
     GeometricTransition,

@@ -13,7 +13,8 @@ Before that, one program for each prefix, in double precision, finds in which ro
     arrive(i)   in proportion to exp(log_weight(i) + A[i, y])            y, the last token, was written in row i
     write(i)    = emit(i) * sum over r <= i of arrive(r) * product of read(r..i-1)
 
-``N = B * K`` prefixes are sorted by source, ``K`` each. References: ``nn/next_tokens.py`` and ``models/transducer.py``.
+``N = B * K`` prefixes are sorted by source, ``K`` each. References: ``factored_softmax.py`` and, for rows,
+``models/transducer.py``.
 """
 
 import torch
