@@ -1,21 +1,26 @@
-"""Devices and threads: which to use, how memory is allocated, if Triton kernels can run, what may run side by side."""
+"""Devices and threads: which to use, how memory is allocated, if Triton kernels can run, how a GPU is kept busy."""
 
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from antiphon.exceptions import RecipeError
 
 First = TypeVar("First")
 Second = TypeVar("Second")
+State = TypeVar("State")
+Record = TypeVar("Record")
+CAPTURING = threading.Lock()
+"""Held while a search step is captured; another thread that uses the GPU has to hold it, or the capture fails."""
 _WORK_WORTH_SHARING = 50_000_000
 """Multiplications per step of a batch below which a second thread does not pay off."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -155,3 +160,61 @@ def join_side_streams() -> None:
 @cache
 def _stream(side_stream: int) -> torch.cuda.Stream:
     return torch.cuda.Stream()
+
+
+class CapturedStep(Generic[State, Record]):
+    """A step of a search, from a state to the next state and a record, captured as a CUDA graph and replayed.
+
+    All kernels of a step are launched at once.
+
+    States and records are nested tuples of tensors and constants. Shapes are static, and a step has
+    no device sync. The first step runs eagerly, which warms up its kernels; the second is captured. The state that
+    comes back is overwritten by the next step; records are not.
+    """
+
+    def __init__(self, step: Callable[[State], tuple[State, Record]], device: torch.device) -> None:
+        self.step, self.device = step, device
+        self._steps_taken = 0
+
+    def __call__(self, state: State) -> tuple[State, Record]:
+        """The state after one more step, and its record."""
+        stream, outer_stream = _capture_stream(self.device), torch.cuda.current_stream(self.device)
+        stream.wait_stream(outer_stream)
+        with torch.cuda.stream(stream):
+            after = self._take(state, stream)
+        outer_stream.wait_stream(stream)
+        return after
+
+    def _take(self, state: State, stream: torch.cuda.Stream) -> tuple[State, Record]:
+        self._steps_taken += 1
+        if self._steps_taken == 1:
+            return self.step(state)
+        if self._steps_taken == 2:
+            self._capture(state, stream)
+        self._graph.replay()
+        return self._state, _cloned(self._record)
+
+    def _capture(self, state: State, stream: torch.cuda.Stream) -> None:
+        """A graph that reads the state from fixed addresses and leaves the next one there."""
+        self._graph, self._state = torch.cuda.CUDAGraph(), _cloned(state)
+        with CAPTURING, torch.cuda.graph(self._graph, stream=stream):
+            after, record = self.step(self._state)
+            self._record = _cloned(record)
+            for buffer, value in zip(*map(_tensors, (self._state, after)), strict=True):
+                if value is not buffer:
+                    buffer.copy_(value)
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream on which search steps are captured."""
+    return torch.cuda.Stream(device)
+
+
+def _cloned(tree: State) -> State:
+    found: State = tree_map_only(Tensor, Tensor.clone, tree)
+    return found
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

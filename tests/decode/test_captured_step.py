@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.captured_step import CapturedStep
+from antiphon.device import CapturedStep
 from tests.decode.small_models import MODELS, batch_of, small_model, sources
 from tests.networks import beam_settings
 

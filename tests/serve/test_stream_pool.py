@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from antiphon.decode.captured_step import CAPTURING
+from antiphon.device import CAPTURING
 from antiphon.serve.stream_socket import TOKENS_AT_ONCE, steps_of
 from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep
 

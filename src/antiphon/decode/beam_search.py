@@ -28,8 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.decode.captured_step import CapturedStep
-from antiphon.device import run_concurrently
+from antiphon.device import CapturedStep, run_concurrently
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import (
     AlignedModel,

@@ -24,8 +24,9 @@ from antiphon.data.batch import Batch
 from antiphon.exceptions import RecipeError
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written, select
-from antiphon.models.transducer import CellFactors, SideState, SourceContext, Transducer
+from antiphon.models.transducer import CellFactors, SideState, Transducer
 from antiphon.nn.copying import add_row_copy
+from antiphon.nn.transducer_layers import SourceContext
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END, START
 

@@ -8,7 +8,6 @@ What is no tensor, such as None for a part that is missing, stays as it is.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -27,18 +26,6 @@ _MAX_RESERVED = 2**17
 """Largest number of positions, of all hypotheses together, that is reserved for states that grow."""
 
 
-def map_tensors(function: Callable[..., Tensor], *states: State, axis: int = 0) -> State:
-    """``function(axis, *tensors)`` of every tensor of states that are built alike; ``axis`` is that of sequences."""
-    first: Any = states[0]
-    if isinstance(first, Tensor):
-        return function(axis, *states)  # type: ignore[return-value]
-    if not isinstance(first, tuple):
-        return first  # type: ignore[no-any-return]
-    axis = getattr(first, "axis", 0)
-    parts = [map_tensors(function, *each, axis=axis) for each in zip(*states, strict=True)]
-    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)  # type: ignore[return-value]
-
-
 def select(state: State, index: Int[Tensor, " M"], axis: int = 0) -> State:
     """The states of some sequences; written out, since a search calls it for every token."""
     given: Any = state
@@ -51,9 +38,16 @@ def select(state: State, index: Int[Tensor, " M"], axis: int = 0) -> State:
     return given._make(parts) if hasattr(given, "_make") else tuple(parts)  # type: ignore[return-value]
 
 
-def join(state: State, others: State) -> State:
+def join(state: State, others: State, axis: int = 0) -> State:
     """The states of these sequences and of others."""
-    return map_tensors(lambda axis, *both: torch.cat(both, axis), state, others)
+    given: Any = state
+    if isinstance(given, Tensor):
+        return torch.cat([given, cast(Tensor, others)], axis)  # type: ignore[return-value]
+    if not isinstance(given, tuple):
+        return state
+    axis = getattr(given, "axis", 0)
+    parts = [join(*both, axis) for both in zip(given, cast(Any, others), strict=True)]
+    return given._make(parts) if hasattr(given, "_make") else tuple(parts)  # type: ignore[return-value]
 
 
 def put(state: State, index: Int[Tensor, " M"] | slice, part: State, axis: int = 0) -> State:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from antiphon.api.model import Model
-from antiphon.decode.captured_step import CAPTURING
+from antiphon.device import CAPTURING
 from antiphon.metrics.delay import Delays, average_lagging
 from antiphon.torch_free.streams import StreamGroup
 
