@@ -12,7 +12,8 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"exceptions", "terminal"},
+    {"exceptions"},
+    {"terminal"},
     {"console", "device"},
     {"storage"},
     {"torch_free"},

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from antiphon.lite.model import load
+from antiphon.terminal import OneSentenceParser, exit_status
 from antiphon.torch_free.inputs import PredictOptions
-from antiphon.torch_free.programs import OneSentenceParser, exit_status
 from antiphon.torch_free.readers import numbered_lines
 from antiphon.torch_free.results import Lexicon
 

@@ -10,8 +10,7 @@ from typing import get_args
 from antiphon.exceptions import InputError
 from antiphon.pronunciation.phonemes import Alphabet, write
 from antiphon.pronunciation.pronouncer import ReadingOptions, Spoken, Word, shipped
-from antiphon.terminal import print_note, printable
-from antiphon.torch_free.programs import OneSentenceParser, exit_status
+from antiphon.terminal import OneSentenceParser, exit_status, print_note, printable
 
 _EXAMPLES = """examples:
   antiphon pronounce "The knight read 12 quixotic emails."

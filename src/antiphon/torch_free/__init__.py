@@ -6,6 +6,4 @@ streams of any model), ``hypothesis`` (settings and hypotheses of a search), ``r
 candidates; lexicons), ``frames`` (columns of pandas, polars, Arrow), ``suffix_rule`` (alone or beside a network).
 Streams: ``streams`` (text in and out), ``stream_policies`` (what is written, and when), ``stream_beam`` (what a beam
 keeps).
-
-``programs`` has what programs without PyTorch share.
 """
