@@ -11,8 +11,7 @@ import torch
 
 from antiphon import __version__
 from antiphon.exceptions import RunError, check_installed
-from antiphon.export.graphs import write_graph
-from antiphon.export.network_graphs import exportable, step_graphs, stream_graphs
+from antiphon.export.graphs import exportable, step_graphs, stream_graphs, write_graph
 from antiphon.lite.folder import write_settings
 from antiphon.lite.graphs import TWIN
 from antiphon.models.left_to_right import LeftToRight

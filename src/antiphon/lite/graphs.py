@@ -2,7 +2,7 @@
 
 The interface of models is that of ``models/left_to_right.py``: ``start`` gives memory and the first state of sources,
 ``step`` log probabilities of the next token after each prefix and the next state. The tensors of a state are the inputs
-of ``step`` that have an axis of prefixes, the rest is memory. ``export/network_graphs.py`` lists the graphs.
+of ``step`` that have an axis of prefixes, the rest is memory. ``export/graphs.py`` lists the graphs.
 """
 
 import os
