@@ -271,8 +271,8 @@ class NeuralModel(Model):
     @classmethod
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "NeuralModel":
         """The network of a run folder, with its suffix rules if they have a weight."""
-        rules = folder.load_rules() if recipe.search.rule_weight else None
-        return cls(recipe, folder.codec(recipe), load_any_network(folder, recipe).to(device), rules)
+        codec, rules = folder.codec(recipe), folder.load_rules() if recipe.search.rule_weight else None
+        return cls(recipe, codec, load_any_network(folder, recipe).to(device), rules)
 
     def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
         """What the search finds, or samples, with alignments and copied words."""

@@ -1,7 +1,6 @@
 """Builds objects from a recipe: the only module that knows both."""
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
@@ -12,7 +11,6 @@ from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import DataSection, SearchSection
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Search
-from antiphon.torch_free.vocab import Vocab
 
 LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
 """Limits on the length of outputs, unless the training pairs need higher ones."""
@@ -31,11 +29,6 @@ def build_model(settings: ModelSection, codec: PairCodec, *, write_probability: 
     assert network is not None
     of_kind = TwoWayTransducer if isinstance(settings, TransducerSection) and settings.has_twin else network()
     return of_kind(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
-
-
-def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:
-    """The id of each of our tokens in another vocabulary; unknown if it is missing there."""
-    return torch.from_numpy(ours.ids_in(theirs))
 
 
 def build_search(recipe: Recipe) -> Search | None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from antiphon.exceptions import RunError
@@ -26,7 +27,7 @@ from antiphon.recipe.model_sections import (
 from antiphon.recipe.recipe_file import Settings, as_table, change_search, without_paths
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import SearchSection
-from antiphon.runs.build import build_normalisation, count_parameters, map_ids
+from antiphon.runs.build import build_normalisation, count_parameters
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 from antiphon.storage.files import digest_file, open_regular
 from antiphon.storage.manifest import MEMBERS, PREDICTION_FILES, seal_run
@@ -181,6 +182,11 @@ def _map_all(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
             "expected models trained with one vocabulary; see data.vocab_from"
         )
     return map_ids(ours, theirs)
+
+
+def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:
+    """The id of each of our tokens in another vocabulary; unknown if it is missing there."""
+    return torch.from_numpy(ours.ids_in(theirs))
 
 
 _TEXT_SETTINGS = (
