@@ -242,17 +242,17 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
     return without(table, unused_settings(recipe.model.kind, table))
 
 
-def parse_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises ``ValueError`` for anything that is not TOML."""
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a text in TOML; raises ``ValueError`` for any other."""
     try:
-        return tomllib.loads(read_text(path))
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return parse_toml(path)
+        return parse_toml(read_text(path))
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file, expected a recipe in TOML") from None
     except IsADirectoryError:

@@ -26,7 +26,7 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TokenKind
-from antiphon.storage.files import STAGED, final_location, locked, resolved
+from antiphon.storage.files import STAGED, final_location, locked, read_regular, resolved
 from antiphon.storage.manifest import (
     LITE_SETTINGS,
     MANIFEST,
@@ -74,6 +74,8 @@ _ABOUT = {
 }
 _COUNTS = ("best_epoch", "epochs", "training_seconds", "pairs_per_second")
 """Numbers among the metrics of a trained run."""
+_MAX_BYTES = 2**24
+"""Far larger than any recipe, and the metrics of any run."""
 _RUNS_SHOWN = 5
 """Runs that a message names."""
 
@@ -167,7 +169,7 @@ class RunFolder:
         """The run's settings."""
         path = self.file("recipe.toml")
         try:
-            table = parse_toml(path)
+            table = parse_toml(read_regular(path, _MAX_BYTES))
         except ValueError as error:
             raise RunError(f"{path}: damaged ({error}), expected the recipe of a run") from None
         missing = [section for section in Recipe.model_fields if section not in table]
@@ -259,7 +261,7 @@ class RunFolder:
         if not path.is_file():
             return {}
         try:
-            metrics = json.loads(path.read_text(encoding="utf-8"))
+            metrics = json.loads(read_regular(path, _MAX_BYTES))
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path}: damaged ({error}), expected JSON") from None
         if not isinstance(metrics, dict):

@@ -322,6 +322,15 @@ def open_regular(path: Path, parent: int | None = None) -> io.BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def read_regular(path: Path, limit: int) -> str:
+    """The text of a file of a run; a larger one is a ``ValueError``."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"more than {limit:,} bytes")
+    return content.decode("utf-8")
+
+
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
     """The descriptor of a folder that the user named; it may be a symbolic link."""
