@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import (
@@ -42,16 +43,11 @@ from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, output_scorer, select
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState
-from antiphon.torch_free.hypothesis import (
-    UNFINISHED_FACTOR,
-    BeamSettings,
-    Hypothesis,
-    mean_of_both,
-    merge_outputs,
-    padded_tokens,
-    with_scores,
-)
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, mean_of_both
 from antiphon.torch_free.vocab import END, START
+
+_UNFINISHED_FACTOR = 0.5
+"""Factor on the channel score where outputs are compared that may not have ended."""
 
 
 class RescorerState(NamedTuple):
@@ -109,7 +105,18 @@ def search_noisy_channel(
     if settings.direct_outputs:
         width = replace(settings, nbest=settings.direct_outputs)
         by_direct = rescorer.rescore(search_outputs(direct, batch, width, prefix))
-    return merge_outputs(found, by_direct, settings.nbest)
+    return _merge_outputs(found, by_direct, settings.nbest)
+
+
+def _merge_outputs(
+    one: Sequence[Sequence[Hypothesis]], other: Sequence[Sequence[Hypothesis]], nbest: int
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of two searches for every sentence, best first; each output once."""
+    merged = []
+    for outputs in zip(one, other, strict=True):
+        unique = {each.tokens: each for each in (*outputs[1], *outputs[0])}
+        merged.append(sorted(unique.values(), key=lambda each: -each.score)[:nbest])
+    return merged
 
 
 @torch.inference_mode()
@@ -161,28 +168,31 @@ class NoisyChannelRescorer(Rescorer):
 
         Where only the direct model weighs, outputs keep its own score, which may be normalised by length.
         """
-        tokens = torch.tensor(padded_tokens(found), device=self.device)
-        log_channel, log_language = self._score_outputs(tokens)
-        lengths = (tokens == END).double().argmax(2) + 1.0
-        log_direct = torch.zeros_like(log_language)
-        for b, outputs in enumerate(found):
-            log_direct[b, : len(outputs)] = log_language.new_tensor([each.log_prob for each in outputs])
-        features = torch.stack([log_direct, log_channel, log_language, lengths], 2)
-        scores = self.model.objective(features).tolist()
-        if self.model.weights.only_direct:
-            scores = [[each.score for each in outputs] for outputs in found]
-        return with_scores(found, scores, features.tolist())
+        outputs = [each for some in found for each in some]
+        if not outputs:
+            return found
+        sentence = torch.tensor([b for b, some in enumerate(found) for _ in some], device=self.device)
+        log_channel, log_language = self._score_outputs([each.tokens for each in outputs], sentence)
+        log_direct, lengths = log_language.new_tensor([(each.log_prob, len(each.tokens)) for each in outputs]).unbind(1)
+        features = torch.stack([log_direct, log_channel, log_language, lengths], 1)
+        keeps_score, scores = self.model.weights.only_direct, self.model.objective(features).tolist()
+        scored = (
+            replace(each, score=each.score if keeps_score else score, features=tuple(row))
+            for each, score, row in zip(outputs, scores, features.tolist(), strict=True)
+        )
+        return [[next(scored) for _ in some] for some in found]
 
-    def _score_outputs(self, tokens: Int[Tensor, "B K J"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
-        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols; a prefix of several is read once."""
-        B, K, _ = tokens.shape
-        outputs, size = tokens.flatten(0, 1), int(tokens.max()) + 1
-        log_channel, log_language = torch.zeros(2, B * K, dtype=torch.float64, device=self.device)
-        unfinished = torch.arange(B * K, device=self.device)
-        sentence, prefix = torch.arange(B, device=self.device), unfinished // K
+    def _score_outputs(
+        self, outputs: Sequence[Sequence[int]], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """``log p(x | y)`` and ``log p(y)`` of outputs; a prefix that several share is read once."""
+        tokens = pad_sequence(list(map(torch.tensor, outputs)), True, END).to(self.device)
+        log_channel, log_language = torch.zeros(2, len(outputs), dtype=torch.float64, device=self.device)
+        unfinished, prefix = torch.arange(len(outputs), device=self.device), sentence
+        sentence, size = torch.arange(len(self.lengths), device=self.device), int(tokens.max()) + 1
         state = self.select(self.start(static_shapes=self.static_shapes), sentence)
         last = torch.full_like(sentence, START)
-        for token in outputs.unbind(1):
+        for token in tokens.unbind(1):
             token = token[unfinished]
             extended, prefix = (prefix * size + token).unique(return_inverse=True)
             parent = extended // size
@@ -192,9 +202,7 @@ class NoisyChannelRescorer(Rescorer):
             if state.rows is not None:
                 log_channel[unfinished[ends]] = self.whole_inputs(state.rows, sentence)[prefix[ends]]
             unfinished, prefix = unfinished[~ends], prefix[~ends]
-            if not len(unfinished):
-                break
-        return log_channel.view(B, K), log_language.view(B, K)
+        return log_channel, log_language
 
     def extend(
         self,
@@ -315,7 +323,7 @@ class NoisyChannelRescorer(Rescorer):
         cell = sentence * self.rows + row
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
-        compared = UNFINISHED_FACTOR * (explained - best[cell])
+        compared = _UNFINISHED_FACTOR * (explained - best[cell])
         return compared, torch.where(token == END, whole, compared)
 
     def whole_inputs(self, rows: ChannelRows, sentence: Int[Tensor, " M"]) -> Float[Tensor, " M"]:

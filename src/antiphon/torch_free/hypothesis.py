@@ -19,8 +19,6 @@ LONG_SOURCE = 48
 """Inputs of more tokens are long: a search with a transducer can be stuck at one of their positions."""
 STUCK_AFTER = 200
 """A beam search gives up on a long input after this many tokens at one position."""
-UNFINISHED_FACTOR = 0.5
-"""Factor on the channel score where outputs are compared that may not have ended (``decode/noisy_channel.py``)."""
 FINISHED_COLUMNS = ("score", "value", "log_prob", "step", "slot")
 """The numbers that a search keeps of a finished output, as one row; its features follow.
 
@@ -63,38 +61,6 @@ def with_alignments(found: list[list[Hypothesis]], rows: Sequence[Sequence[int]]
 def have_unknown(found: list[list[Hypothesis]]) -> bool:
     """Whether an output has unknown tokens, which need an alignment to be copied."""
     return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
-
-
-def padded_tokens(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[int, ...]]]:
-    """The tokens of all outputs, ``B x K x J``: padded with end symbols, and the last output of a sentence repeated."""
-    width = max(1, *map(len, found))
-    longest = max((len(each.tokens) for outputs in found for each in outputs), default=1)
-    table = []
-    for outputs in found:
-        rows = [each.tokens + (END,) * (longest - len(each.tokens)) for each in outputs] or [(END,) * longest]
-        table.append(rows + rows[-1:] * (width - len(rows)))
-    return table
-
-
-def with_scores(
-    found: Sequence[Sequence[Hypothesis]], scores: Sequence[Sequence[float]], features: Sequence[Sequence[Any]]
-) -> list[list[Hypothesis]]:
-    """The outputs with new scores and features, given as ``B x K``, in the order of ``padded_tokens``."""
-    return [
-        [replace(each, score=score, features=tuple(row)) for each, score, row in zip(*of_sentence, strict=False)]
-        for of_sentence in zip(found, scores, features, strict=True)
-    ]
-
-
-def merge_outputs(
-    one: Sequence[Sequence[Hypothesis]], other: Sequence[Sequence[Hypothesis]], nbest: int
-) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of two searches for every sentence, best first; each output once."""
-    merged = []
-    for outputs in zip(one, other, strict=True):
-        unique = {each.tokens: each for each in (*outputs[1], *outputs[0])}
-        merged.append(sorted(unique.values(), key=lambda each: -each.score)[:nbest])
-    return merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
