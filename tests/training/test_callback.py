@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from antiphon.runs.run_folder import load_network
 from antiphon.training.callback import Callback
 from antiphon.training.fit import train
 from tests.training.test_fit import KilledError, kill_in_epoch, recipe
@@ -40,7 +41,7 @@ def test_callbacks_are_told_of_every_update_and_epoch(recipe, tmp_path):
     updates = [[("update", epoch, update, 8) for update in range(1, 9)] for epoch in (1, 2)]
     assert seen.calls == [("begin", 0, 2), *updates[0], ("epoch", 1, 1), *updates[1], ("epoch", 2, 2), ("end",)]
     best = seen.models[run.metrics()["best_epoch"] - 1]
-    trained = torch.nn.Module.state_dict(run.load_module(run.recipe(), run.codec(run.recipe())))
+    trained = torch.nn.Module.state_dict(load_network(run, run.recipe()))
     assert all(torch.equal(weight, trained[name]) for name, weight in best.items())
 
 

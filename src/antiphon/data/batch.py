@@ -1,6 +1,6 @@
 """A padded batch of pairs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -43,17 +43,6 @@ class Batch(NamedTuple):
     def of_text(cls, codec: PairCodec, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Self:
         """The batch of sources with their features, and of their targets if given."""
         return cls.from_padded(codec.padded(sources, targets))
-
-    @classmethod
-    def of_tokens(
-        cls,
-        codec: PairCodec,
-        sources: Sequence[Sequence[str]],
-        targets: Sequence[Sequence[str]] | None,
-        features: Sequence[Iterable[str]],
-    ) -> Self:
-        """The same for text that is tokenised already."""
-        return cls.from_padded(codec.padded_tokens(sources, targets, features))
 
     @property
     def shifted_target(self) -> Tensor:

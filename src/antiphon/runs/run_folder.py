@@ -229,13 +229,6 @@ class RunFolder:
 
         save_tensors(weights, self.weights)
 
-    def load_module(self, recipe: Recipe, codec: PairCodec) -> "nn.Module":
-        """The trained network of the run, ready to use."""
-        from antiphon.runs.build import build_model
-        from antiphon.storage.tensors import load_into
-
-        return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.depth)
-
     def trained_weights(self) -> Path:
         """The file of the best weights; an error if there is none yet."""
         if not self.weights.is_file():
@@ -301,8 +294,12 @@ class RunFolder:
 
 
 def load_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
-    """The trained network of a run that has one."""
-    return run.load_module(recipe, run.codec(recipe))
+    """The trained network of a run that has one, ready to use."""
+    from antiphon.runs.build import build_model
+    from antiphon.storage.tensors import load_into
+
+    codec = run.codec(recipe)
+    return load_into(lambda: build_model(recipe.model, codec), run.trained_weights(), recipe.model.depth)
 
 
 def load_any_network(run: RunFolder, recipe: Recipe) -> "nn.Module":

@@ -71,7 +71,7 @@ class LatticeView:
     def __init__(self, model: Model, transducer: Transducer, given: LatticeInput) -> None:
         self.codec, self.given = model.codec, given
         self.never = [*never_written(transducer), *([] if given.ended else [END])]
-        batch = Batch.of_tokens(self.codec, [given.source], [given.target], [given.features])
+        batch = Batch.from_padded(self.codec.padded_tokens([given.source], [given.target], [given.features]))
         batch = batch.to(transducer.target_logits.weight.device)
         source, context = transducer.encode(batch)
         target, _ = transducer.decode_prefix(batch.shifted_target, transducer.target_state(batch.features), context)
@@ -287,7 +287,8 @@ class Lattices:
         options = PredictOptions(nbest=body.nbest, align=False, prefix=tuple(body.prefix))
         (prediction,) = self.model.predict_lazily([Source(body.input, features)], options)
         candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
-        batch = Batch.of_tokens(self.model.codec, [source], None, [features]).to(self.model.device)
+        pairs = self.model.codec.padded_tokens([source], None, [features])
+        batch = Batch.from_padded(pairs).to(self.model.device)
         settings = build_beam(self.model.recipe.search, nbest=body.nbest)
         _, dropped = search_with_pruned(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
         answer = {

@@ -12,7 +12,7 @@ from antiphon.models.left_to_right import LeftToRight, output_scorer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search, task_metrics
-from antiphon.runs.run_folder import RunFolder
+from antiphon.runs.run_folder import RunFolder, load_network
 from antiphon.terminal import Say
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Pair
@@ -128,7 +128,7 @@ def _percent(right: Iterable[bool]) -> float:
 def _answers(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[HeldOutAnswers]:
     """The answers of network and rules for every dev pair."""
     codec = run.codec(recipe)
-    model, search, settings = run.load_module(recipe, codec).to(device), build_search(recipe), build_beam(recipe.search)
+    model, search, settings = load_network(run, recipe).to(device), build_search(recipe), build_beam(recipe.search)
     assert search is not None
     examples = read_examples(recipe, run, "dev")
     for first in range(0, len(examples), _BATCH):
