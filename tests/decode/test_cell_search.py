@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.decode.cell_search import search_cells
 from antiphon.decode.noisy_channel import search_noisy_channel
+from antiphon.decode.thesis_searches import search_cells
 from antiphon.exceptions import RecipeError
 from antiphon.lattice import best_path
 from antiphon.torch_free.vocab import END, START, UNKNOWN

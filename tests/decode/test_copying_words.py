@@ -12,9 +12,9 @@ from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.noisy_channel import search_noisy_channel
 from antiphon.decode.noisy_channel_streams import NoisyChannelStreams
-from antiphon.decode.path_search import search_paths
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import TransducerStreams
+from antiphon.decode.thesis_searches import search_paths
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.left_to_right import token_log_probs

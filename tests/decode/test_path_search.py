@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.decode.path_search import search_paths
+from antiphon.decode.thesis_searches import search_paths
 from antiphon.lattice import best_path
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_target, pair, small_model, sources

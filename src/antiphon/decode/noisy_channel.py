@@ -16,7 +16,7 @@ Such a search can miss outputs that the direct model finds by itself and that al
 ``direct_outputs`` of the direct model are scored too, and ranked with those that were found. If nothing but the direct
 model has a weight, its own search is the whole search: the answers are those of the direct model alone.
 
-Thesis: section 5.3; ``cell_search.py`` has its Algorithm 2, with a beam for every cell of the lattice and best paths.
+Thesis: section 5.3; ``thesis_searches.py`` has its Algorithm 2, with a beam for every cell and best paths.
 """
 
 from collections.abc import Sequence

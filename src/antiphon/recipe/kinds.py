@@ -234,7 +234,7 @@ def _beam_search() -> "Search":
 
 
 def _path_search() -> "Search":
-    from antiphon.decode.path_search import search_paths
+    from antiphon.decode.thesis_searches import search_paths
 
     return search_paths
 
@@ -246,7 +246,7 @@ def _noisy_channel_search() -> "Search":
 
 
 def _cell_search() -> "Search":
-    from antiphon.decode.cell_search import search_cells
+    from antiphon.decode.thesis_searches import search_cells
 
     return search_cells
 
