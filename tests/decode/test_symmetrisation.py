@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.decode.alignments import grow_diagonally, intersect, unite
+from antiphon.decode.alignments import COMBINATIONS, grow_diagonally
 
+intersect, unite = COMBINATIONS["intersection"], COMBINATIONS["union"]
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
 
 

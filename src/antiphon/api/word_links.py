@@ -161,6 +161,6 @@ def _combine(forward: WordLinks, backward: WordLinks, how: str, where: str) -> W
     sizes = (len(forward.source), len(forward.target)), (len(backward.target), len(backward.source))
     if sizes[0] != sizes[1]:
         raise InputError(f"{where}: the two runs count words differently, expected the same kind of tokens in both")
-    links = COMBINATIONS[how](forward.links, {(i, j) for j, i in backward.links})
+    links = COMBINATIONS[how](set(forward.links), {(i, j) for j, i in backward.links})
     methods = dict.fromkeys((forward.method, backward.method))
     return WordLinks(forward.source, forward.target, tuple(sorted(links)), f"{' and '.join(methods)}, {how}")

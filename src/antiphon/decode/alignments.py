@@ -3,7 +3,8 @@
 Links between words of both directions are combined into one alignment (symmetrisation).
 """
 
-from collections.abc import Callable, Collection
+import operator
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,23 +76,13 @@ def add_alignments(model: nn.Module, batch: Batch, found: list[list[Hypothesis]]
     return with_alignments(found, best_path(*lattice).alignment.tolist())
 
 
-def intersect(forward: Collection[Link], backward: Collection[Link]) -> frozenset[Link]:
-    """The links of both directions."""
-    return frozenset(forward) & frozenset(backward)
-
-
-def unite(forward: Collection[Link], backward: Collection[Link]) -> frozenset[Link]:
-    """The links of either direction."""
-    return frozenset(forward) | frozenset(backward)
-
-
-def grow_diagonally(forward: Collection[Link], backward: Collection[Link]) -> frozenset[Link]:
+def grow_diagonally(forward: Set[Link], backward: Set[Link]) -> Set[Link]:
     """The intersection, grown by neighbours in the union (grow-diag of Koehn, Och and Marcu, 2003).
 
     A link of the union is added if it is beside a link that is in, diagonals included, and if its source word or its
     target word has no link yet; links are visited in the order of their words until none can be added.
     """
-    union, grown = unite(forward, backward), set(intersect(forward, backward))
+    union, grown = forward | backward, set(forward & backward)
     sources, targets = {i for i, _ in grown}, {j for _, j in grown}
     before = -1
     while len(grown) > before:
@@ -102,11 +93,12 @@ def grow_diagonally(forward: Collection[Link], backward: Collection[Link]) -> fr
                     grown.add((row, column))
                     sources.add(row)
                     targets.add(column)
-    return frozenset(grown)
+    return grown
 
 
-COMBINATIONS: dict[str, Callable[[Collection[Link], Collection[Link]], frozenset[Link]]] = {
-    "intersection": intersect,
-    "union": unite,
+COMBINATIONS: dict[str, Callable[[Set[Link], Set[Link]], Set[Link]]] = {
+    "intersection": operator.and_,
+    "union": operator.or_,
     "grow-diag": grow_diagonally,
 }
+"""How the links of both directions are combined."""
