@@ -3,8 +3,9 @@
 import io
 import itertools
 
-from antiphon.cli.predict import Progress, UnknownSymbols, count_lines
+from antiphon.cli.predict import Progress, UnknownSymbols, count_lines, with_long_ones_noted
 from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
+from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Candidate, Prediction
 from antiphon.torch_free.vocab import Vocab
 
@@ -91,3 +92,15 @@ def test_lines_are_counted_where_that_is_cheap(tmp_path):
     (tmp_path / "x.txt").write_text("a\nb\n")
     assert count_lines(tmp_path / "x.txt") == 2
     assert count_lines(tmp_path / "x.txt.gz") is None
+
+
+def test_a_very_long_input_is_announced_before_its_search(capsys):
+    codec = TextCodec(Normalisation(), Chars(), Vocab(["a"]))
+    given = iter([Source("a" * 2000), Source("a" * 2001), Source("a" * 9000)])
+    sources = with_long_ones_noted(given, codec)
+    next(sources)
+    assert capsys.readouterr().err == ""
+    next(sources)
+    assert capsys.readouterr().err.startswith("antiphon: input 2 has 2,001 symbols: the time of a search grows with")
+    next(sources)
+    assert capsys.readouterr().err == ""
