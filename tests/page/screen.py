@@ -40,8 +40,9 @@ class Screen:
     def wait_for_lattice(self, source, target):
         """Waits until the first lattice is that of a whole input and its output, after which it is not drawn again."""
         self.wait(
-            "([rows, columns]) => document.querySelectorAll('.pane:first-child .lattice-table tbody tr').length === rows"
-            " && document.querySelectorAll('.pane:first-child .lattice-table thead th').length === columns",
+            "([rows, columns]) => { const table = document.querySelector('.pane:first-child .lattice-table');"
+            " return table?.querySelectorAll('tbody tr').length === rows"
+            " && table.querySelectorAll('thead th').length === columns; }",
             [len(source) + 1, len(target) + 1],
         )
 

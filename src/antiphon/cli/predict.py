@@ -178,8 +178,8 @@ def with_long_ones_noted(sources: Iterable[Source], codec: TextCodec) -> Iterato
     for number, source in enumerate(sources, 1):
         if not noted and len(source.text) > _LONG and (length := len(codec.tokens(source.text))) > _LONG:
             print_note(
-                f"input {number:,} has {length:,} symbols: the time of a search grows with the square of the length, so "
-                "that such inputs may take minutes each"
+                f"input {number:,} has {length:,} symbols: the time of a search grows with the square of the length, "
+                "so that such inputs may take minutes each"
             )
             noted = True
         yield source
@@ -320,7 +320,9 @@ class Notes:
 
 def count_lines(file: Path) -> int | None:
     """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
+    from antiphon.torch_free.readers import named_errors
+
     if file.suffix == ".gz" or not file.is_file():
         return None
-    with file.open("rb") as content:
+    with named_errors(file), file.open("rb") as content:
         return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))

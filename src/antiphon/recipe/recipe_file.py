@@ -242,10 +242,17 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
     return without(table, unused_settings(recipe.model.kind, table))
 
 
+_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){32}""")
+"""A key of very many parts, such as ``a.a.a``: reading it takes time that grows with the square of their number."""
+
+
 def parse_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; raises ``ValueError`` for anything that is not TOML."""
+    text = read_text(path)
+    if _LONG_KEY.search(text):
+        raise ValueError("nested too deeply")
     try:
-        return tomllib.loads(read_text(path))
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
