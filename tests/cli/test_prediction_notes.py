@@ -2,8 +2,13 @@
 
 import io
 import itertools
+import sys
+from pathlib import Path
+
+import pytest
 
 from antiphon.cli.predict import Progress, UnknownSymbols, count_lines, with_long_ones_noted
+from antiphon.exceptions import InputError
 from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Candidate, Prediction
@@ -104,3 +109,9 @@ def test_a_very_long_input_is_announced_before_its_search(capsys):
     assert capsys.readouterr().err.startswith("antiphon: input 2 has 2,001 symbols: the time of a search grows with")
     next(sources)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_that_cannot_be_counted_is_named():
+    with pytest.raises(InputError, match=r"^/proc/self/mem: input/output error, expected a readable text file"):
+        count_lines(Path("/proc/self/mem"))

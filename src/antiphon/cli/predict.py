@@ -25,7 +25,7 @@ from antiphon.cli.options import (
 from antiphon.terminal import count_of, duration, print_note
 from antiphon.torch_free.codec import TextCodec
 from antiphon.torch_free.inputs import PredictOptions
-from antiphon.torch_free.readers import Source, numbered_lines
+from antiphon.torch_free.readers import Source, named_errors, numbered_lines
 from antiphon.torch_free.results import Prediction, total_probability
 
 if TYPE_CHECKING:
@@ -320,8 +320,6 @@ class Notes:
 
 def count_lines(file: Path) -> int | None:
     """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
-    from antiphon.torch_free.readers import named_errors
-
     if file.suffix == ".gz" or not file.is_file():
         return None
     with named_errors(file), file.open("rb") as content:
