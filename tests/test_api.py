@@ -38,6 +38,11 @@ def with_features(tmp_path_factory):
 def test_a_bare_string_is_refused_in_a_sentence(model):
     with pytest.raises(package.AntiphonError, match=r"a single input 'abc', expected a list such as \['abc'\]"):
         list(model.predict("abc"))
+    with pytest.raises(
+        package.AntiphonError, match=r"a single input 'abcabc.*\.\.\., expected a list such as"
+    ) as refused:
+        model.predict("abc" * 10_000)
+    assert len(str(refused.value)) < 600
 
 
 @pytest.mark.parametrize("name", ["score", "align", "evaluate", "errors", "suspicious", "word_links"])

@@ -2,9 +2,15 @@
 
 import io
 import itertools
+import sys
+from pathlib import Path
 
-from antiphon.cli.predict import Progress, UnknownSymbols, count_lines
+import pytest
+
+from antiphon.cli.predict import Progress, UnknownSymbols, count_lines, with_long_ones_noted
+from antiphon.exceptions import InputError
 from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
+from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Candidate, Prediction
 from antiphon.torch_free.vocab import Vocab
 
@@ -91,3 +97,21 @@ def test_lines_are_counted_where_that_is_cheap(tmp_path):
     (tmp_path / "x.txt").write_text("a\nb\n")
     assert count_lines(tmp_path / "x.txt") == 2
     assert count_lines(tmp_path / "x.txt.gz") is None
+
+
+def test_a_very_long_input_is_announced_before_its_search(capsys):
+    codec = TextCodec(Normalisation(), Chars(), Vocab(["a"]))
+    given = iter([Source("a" * 2000), Source("a" * 2001), Source("a" * 9000)])
+    sources = with_long_ones_noted(given, codec)
+    next(sources)
+    assert capsys.readouterr().err == ""
+    next(sources)
+    assert capsys.readouterr().err.startswith("antiphon: input 2 has 2,001 symbols: the time of a search grows with")
+    next(sources)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_that_cannot_be_counted_is_named():
+    with pytest.raises(InputError, match=r"^/proc/self/mem: input/output error, expected a readable text file"):
+        count_lines(Path("/proc/self/mem"))

@@ -5,7 +5,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from antiphon.cli.fill import read_words
 from antiphon.exceptions import InputError
+from antiphon.metrics.gold_links import read_gold
+from antiphon.pronunciation.lexicon_files import read_lexicon
+from antiphon.ranking.questions import read_qrels
 from antiphon.torch_free.readers import (
     Pair,
     Source,
@@ -15,6 +19,7 @@ from antiphon.torch_free.readers import (
     read_lines,
     read_pairs,
     read_targets,
+    read_unpaired,
     split_features,
 )
 
@@ -205,12 +210,19 @@ def test_csv_is_recognised(tmp_path):
         list(read_pairs(write(tmp_path / "pairs.csv", "a,b\n")))
 
 
-@pytest.mark.parametrize("read", [read_pairs, read_targets])
+@pytest.mark.parametrize(
+    "read", [read_pairs, read_targets, read_unpaired, read_qrels, read_lexicon, read_words, read_gold]
+)
 def test_a_file_of_blank_lines_is_not_read_to_its_end(tmp_path, monkeypatch, read):
     monkeypatch.setattr("antiphon.torch_free.readers.MAX_BLANK_LINES", 3)
-    file = write(tmp_path / "pairs.tsv", "a\tb\n" + "\n" * 5)
-    with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than lines with pairs"):
+    file = write(tmp_path / "pairs.tsv", "q 0\ta 1\n" + "\n" * 5)
+    with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than others"):
         list(read(file))
+
+
+@pytest.mark.parametrize("read", [read_pairs, read_targets])
+def test_some_blank_lines_are_kept(tmp_path, monkeypatch, read):
+    monkeypatch.setattr("antiphon.torch_free.readers.MAX_BLANK_LINES", 3)
     assert len(list(read(write(tmp_path / "more.tsv", "a\tb\n\n" * 5)))) == 10
     assert has_features(write(tmp_path / "two.tsv", "\n" * 2 + "a\tb\tN\n"))
     assert not has_features(write(tmp_path / "three.tsv", "\n" * 3 + "a\tb\tN\n"))

@@ -5,6 +5,7 @@ import torch
 
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.streams import TransducerStreams
+from antiphon.exceptions import RunError
 from antiphon.models.left_to_right import never_written
 from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
 from antiphon.torch_free.vocab import END
@@ -195,3 +196,11 @@ def test_work_and_memory_stay_the_same_however_long_the_input():
         streams.advance([0], [int(token)])
         sizes.append(len(streams.tree.owner))
     assert max(sizes[150:]) <= 3 * max(sizes[:150])
+
+
+def test_a_model_whose_weights_overflow_is_refused_in_a_sentence():
+    model = small_model()
+    torch.nn.init.constant_(model.target_logits.weight, float("nan"))
+    streams = start(BeamPolicy, model, NO_FEATURES, WIDE)
+    with pytest.raises(RunError, match=r"scores that are no numbers, expected a run whose weights do not overflow"):
+        stream(streams, [4, 5, END])

@@ -13,9 +13,12 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 PROCESSOR_SECONDS, WALL_SECONDS = 30, 240
 """What a case may take: the second is for those that wait, on a machine that may be busy with other things."""
+_LONG = 2000
+"""Bytes of a line whose search may take longer, since its time grows with the square: it is stopped as by Ctrl-C."""
 MEBIBYTES = 1200
 """Growth of the largest resident size of this process during one case."""
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -46,10 +49,6 @@ class Verdict:
     said: str
 
 
-class TimeUp(BaseException):
-    """A case took too long."""
-
-
 def judge(case: Case, folders: list[Path]) -> Verdict:
     """Runs the case; the folders hold what must stay as it is."""
     before = snapshot(folders)
@@ -78,20 +77,21 @@ def run(case: Case) -> tuple[int | str, str, str, str]:
     streams[2].reconfigure(errors="backslashreplace")
     status: int | str = "returned"
     trace = ""
+    _places.clear()
     for timer, seconds in _TIMERS.items():
         signal.setitimer(timer, seconds)
     try:
         main()
     except SystemExit as exit_:
         status = exit_.code or 0
-    except TimeUp:
-        status, trace = "hang", traceback.format_exc(limit=-6)
     except BaseException:
         status, trace = "traceback", traceback.format_exc()
     finally:
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
         sys.argv, sys.stdin, sys.stdout, sys.stderr = kept
+    if _places and not (status == _INTERRUPTED and longest_line(case) > _LONG):
+        status, trace = "hang", _places[0]
     texts = []
     for stream in streams[1:]:
         with contextlib.suppress(ValueError):
@@ -100,6 +100,16 @@ def run(case: Case) -> tuple[int | str, str, str, str]:
     return status, *texts, trace
 
 
+def longest_line(case: Case) -> int:
+    """Bytes of the longest line that a case reads from standard input or a file."""
+    files = (Path(argument) for argument in case.arguments if len(argument) < 256 and "\0" not in argument)
+    contents = [case.stdin, *(path.read_bytes() for path in files if path.is_file() and path.parent == Path())]
+    return max(len(line) for content in contents for line in content.split(b"\n"))
+
+
+_INTERRUPTED = 130
+_places: list[str] = []
+"""Where the case was when its time was up."""
 _TIMERS = {signal.ITIMER_PROF: PROCESSOR_SECONDS, signal.ITIMER_REAL: WALL_SECONDS}
 
 
@@ -109,13 +119,14 @@ def heed_timers() -> None:
         signal.signal(number, _time_up)
 
 
-def _time_up(*_: object) -> None:
-    raise TimeUp
+def _time_up(_: int, frame: FrameType | None) -> None:
+    _places.append("".join(traceback.format_stack(frame, 6)))
+    raise KeyboardInterrupt
 
 
 def faults_of_status(status: int | str, err: str, trace: str) -> list[str]:
     """What is wrong with the exit status."""
-    if status in (0, 2):
+    if status in (0, 2, _INTERRUPTED):
         return []
     if status == 1 and "training stopped" in err.replace("\n", " "):
         return []

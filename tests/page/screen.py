@@ -37,6 +37,32 @@ class Screen:
         """Waits until a condition in JavaScript holds."""
         self.page.wait_for_function(condition, arg=argument)
 
+    def wait_for_lattice(self, source, target):
+        """Waits until the first lattice is that of a whole input and its output, after which it is not drawn again."""
+        self.wait(
+            "([rows, columns]) => { const table = document.querySelector('.pane:first-child .lattice-table');"
+            " return table?.querySelectorAll('tbody tr').length === rows"
+            " && table.querySelectorAll('thead th').length === columns; }",
+            [len(source) + 1, len(target) + 1],
+        )
+
+    def open_predicted(self, **state):
+        """Opens a link to an input that has ended, and waits for the candidates that the server predicts."""
+        with self.page.expect_response("**/api/predict") as answer:
+            self.open(**state)
+        (prediction,) = answer.value.json()["predictions"]
+        self.wait_for_candidates(self.page, [each["text"] for each in prediction["nbest"]])
+        return self.page
+
+    @staticmethod
+    def wait_for_candidates(page, texts):
+        """Waits until these are the outputs of all candidates, in this order."""
+        page.wait_for_function(
+            "texts => JSON.stringify(texts) === "
+            "JSON.stringify([...document.querySelectorAll('.output button')].map(each => each.innerText))",
+            arg=texts,
+        )
+
     def wait_for_style(self, selector, name, value):
         """Waits until the first element of a kind, which every answer may draw anew, has a style."""
         self.wait(

@@ -50,11 +50,7 @@ def test_everything_can_be_done_from_the_keyboard(screen):
     page.keyboard.type("agibu")
     page.keyboard.press("Enter")
     screen.wait_for_output(inflect("dagibu"))
-    screen.wait(
-        "columns => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
-        "&& document.querySelectorAll('.lattice-table thead th').length === columns",
-        len(inflect("dagibu")) + 1,
-    )
+    screen.wait_for_lattice("dagibu", inflect("dagibu"))
     tab_to(page, "lattice")
     for _ in inflect("dagibu"):
         page.keyboard.press("ArrowUp")
@@ -93,7 +89,7 @@ def test_written_tokens_are_announced(screen):
 
 def test_the_numbers_of_the_lattice_are_a_table(screen):
     page = screen.open(run="online", text="dag", ended="true")
-    screen.wait("() => document.querySelectorAll('.lattice-table tbody tr').length === 4")
+    screen.wait_for_lattice("dag", inflect("dag"))
     assert page.locator(".lattice-table thead th").all_inner_texts() == [*inflect("dag"), "</s>"]
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".lattice-table tbody tr").all()]
     for column in zip(*rows, strict=True):

@@ -127,3 +127,10 @@ def test_no_file_of_the_command_is_written_over_another(tmp_path, antiphon, monk
     done = antiphon("fill", "lexicon", "words", *options, "--force")
     assert (done.status, "given twice, expected different files" in done.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lexicon", "words"]
+
+
+def test_a_folder_is_refused_as_the_new_lexicon_before_anything_is_trained(tmp_path, antiphon):
+    (tmp_path / "lexicon").write_text("york\tj o k\n")
+    (tmp_path / "words").write_text("leeds\n")
+    done = antiphon("fill", tmp_path / "lexicon", tmp_path / "words", "--out", tmp_path, "--force")
+    assert (done.status, done.err) == (2, f"antiphon: {tmp_path}: a folder, expected the name of a file\n")

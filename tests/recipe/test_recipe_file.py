@@ -114,7 +114,9 @@ def test_one_unpaired_file_needs_no_list(tmp_path):
     ("text", "part"),
     [
         ("x = " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("a" + ".a" * 50_000 + " = 1", "nested too deeply"),
         ("[train]\nseed = 1" + "0" * 5000, "not TOML"),
+        ("[train]\nseed = 0x" + "f" * 5000, r"train\.seed = a number of thousands of digits: input should be"),
         ('[data]\ntrain = "a\\u0000b"', r"data\.train = .*not UTF-8 or with NUL"),
         ("[model]\nkind = " + '"' + "x" * 10_000 + '"', r"model\.kind = 'x+\.\.\.x+': input should be"),
         ("#" * (2**24 + 1), "more than 16,777,216 bytes"),

@@ -6,7 +6,15 @@ import pytest
 
 from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, open_for_writing
-from antiphon.storage.manifest import FORMAT, RUN_FILES, changed_run, read_manifest, read_verified, write_manifest
+from antiphon.storage.manifest import (
+    FORMAT,
+    RUN_FILES,
+    changed_run,
+    check_new_run,
+    read_manifest,
+    read_verified,
+    write_manifest,
+)
 from tests.campaign.bit_flips import flip_bits
 
 
@@ -102,6 +110,13 @@ def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_w
             pass
         assert names(run) == ["manifest.json", "recipe.toml"]
         assert (run / "recipe.toml").read_text() == "new"
+
+
+def test_a_folder_in_place_of_the_manifest_is_refused_before_anything_is_trained(run):
+    (run / "manifest.json").unlink()
+    (run / "manifest.json").mkdir()
+    with pytest.raises(RunError, match=r"manifest.json: a folder, expected a file of the run"):
+        check_new_run(run, force=True)
 
 
 def test_a_damaged_manifest_does_not_stand_in_the_way_of_force(run):

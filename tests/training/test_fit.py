@@ -1,6 +1,7 @@
 import csv
 import errno
 import json
+import pickle
 import subprocess
 import sys
 
@@ -331,7 +332,7 @@ def digests_of(run):
     return read_manifest(run).files
 
 
-def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):
+def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch, recwarn):
     come_back = kill_in_epoch(1)
     with pytest.raises(KilledError):
         train(recipe(), tmp_path / "run")
@@ -344,6 +345,11 @@ def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):
     with pytest.raises(RunError, match=r"last\.ckpt: damaged .* --force starts again"):
         train(recipe(), tmp_path / "run", resume=True)
     assert fingerprint(tmp_path) == before
+    (tmp_path / "run" / "last.ckpt").write_bytes(pickle.dumps(print, protocol=4))
+    seal_again(tmp_path / "run")
+    with pytest.raises(RunError, match=r"last\.ckpt: damaged \(UnpicklingError\)"):
+        train(recipe(), tmp_path / "run", resume=True)
+    assert not [each for each in recwarn if "pickle protocol" in str(each.message)]
 
 
 def test_a_checkpoint_of_another_model_is_refused_before_a_run_gets_another_length(recipe, tmp_path, kill_in_epoch):

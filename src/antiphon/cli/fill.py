@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.cli.options import Beam, Device, Threads, check_new, load_predicting_run, refuse_run_file
+from antiphon.cli.options import Beam, Device, Threads, check_new, load_predicting_run
 from antiphon.cli.predict import Cover, NBest
 from antiphon.exceptions import InputError
 from antiphon.storage.files import write_atomically
@@ -82,7 +82,7 @@ def fill(
     from antiphon.pronunciation.lexicon_files import format_named, read_lexicon
 
     for path in (out, report):
-        refuse_run_file(path) if force and path else check_new(path)
+        check_new(path, force=force)
     refuse_same_file(out, lexicon, words, *([] if report is None else [report]))
     refuse_same_file(report, lexicon, words)
     after = format_named(to) if to else None

@@ -158,12 +158,14 @@ def refuse_run_file(out: Path) -> None:
         raise InputError(f"{out}: the name of a file of the run in that folder, expected another name")
 
 
-def check_new(out: Path | None) -> None:
-    """Refuses a file that exists, or whose folder does not, before anything is computed."""
+def check_new(out: Path | None, *, force: bool = False) -> None:
+    """Refuses a file that exists and may not be replaced, or whose folder does not, before anything is computed."""
     if out is None:
         return
-    if out.exists() or out.is_symlink():
+    if not force and (out.exists() or out.is_symlink()):
         raise InputError(f"{out}: exists already, expected the name of a new file")
+    if out.is_dir():
+        raise InputError(f"{out}: a folder, expected the name of a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}, expected an existing one")
     refuse_run_file(out)

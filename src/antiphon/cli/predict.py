@@ -25,13 +25,15 @@ from antiphon.cli.options import (
 from antiphon.terminal import count_of, duration, print_note
 from antiphon.torch_free.codec import TextCodec
 from antiphon.torch_free.inputs import PredictOptions
-from antiphon.torch_free.readers import numbered_lines
+from antiphon.torch_free.readers import Source, named_errors, numbered_lines
 from antiphon.torch_free.results import Prediction, total_probability
 
 if TYPE_CHECKING:
     from antiphon.torch_free.prediction import PredictionInterface
 
 _SHOWN = 5
+_LONG = 2000
+"""Symbols of an input from which its search, whose time grows with the square of its length, may be minutes."""
 _FIRST_AFTER = {True: 2.0, False: 20.0}
 """Seconds before the first note on progress, on a terminal or elsewhere."""
 _EVERY = {True: 0.5, False: 60.0}
@@ -162,12 +164,25 @@ def predict_file(
     lines, name = numbered_lines(file)
     model = load()
     listed, notes = model.lexicon(lexicon or ()), Notes(model.codec.source, lexicon, options.cover)
-    sources = model.read_sources(lines, name, options, listed)
+    sources = with_long_ones_noted(model.read_sources(lines, name, options, listed), model.codec.source)
     with closing(model.predict_lazily(sources, options, listed)) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             for text in prediction.lines(line, as_json=as_json, as_list=as_list):
                 print(text)
     notes.print_summary()
+
+
+def with_long_ones_noted(sources: Iterable[Source], codec: TextCodec) -> Iterator[Source]:
+    """The same inputs; before the first is searched that is very long, a note says that this may take minutes."""
+    noted = False
+    for number, source in enumerate(sources, 1):
+        if not noted and len(source.text) > _LONG and (length := len(codec.tokens(source.text))) > _LONG:
+            print_note(
+                f"input {number:,} has {length:,} symbols: the time of a search grows with the square of the length, "
+                "so that such inputs may take minutes each"
+            )
+            noted = True
+        yield source
 
 
 class Progress:
@@ -307,5 +322,5 @@ def count_lines(file: Path) -> int | None:
     """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
     if file.suffix == ".gz" or not file.is_file():
         return None
-    with file.open("rb") as content:
+    with named_errors(file), file.open("rb") as content:
         return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))

@@ -242,8 +242,14 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
     return without(table, unused_settings(recipe.model.kind, table))
 
 
+_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]+[ \t]*\.[ \t]*){32}""")
+"""A key of very many parts, such as ``a.a.a``: reading it takes time that grows with the square of their number."""
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a text in TOML; raises ``ValueError`` for any other."""
+    if _LONG_KEY.search(text):
+        raise ValueError("nested too deeply")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -269,7 +269,10 @@ def show_value(value: Any) -> str:
         return str(value).lower()
     brief = Repr()
     brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
-    return one_line(brief.repr(value))
+    try:
+        return one_line(brief.repr(value))
+    except ValueError:  # of too many digits for Python
+        return "a number of thousands of digits"
 
 
 def check_texts(given: Any, key: str = "", depth: int = 4) -> None:

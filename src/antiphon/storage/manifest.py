@@ -242,6 +242,8 @@ def check_new_run(folder: Path, *, force: bool) -> None:
             "a training, --force replaces the run, or choose another --out"
         )
     refuse_links_and_folders(folder, sorted(RUN_FILES))
+    if (folder / MANIFEST).is_dir():  # a link or a pipe in its place is replaced
+        raise RunError(f"{folder / MANIFEST}: a folder, expected a file of the run, or none")
     _refuse_foreign_files(folder, _names_of_old_run(folder))
 
 

@@ -155,9 +155,10 @@ def as_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
 def check_several(given: object, name: str) -> None:
     """Refuses anything but a collection of inputs; a single string would be read letter by letter."""
     if isinstance(given, str | Source | Pair):
-        raise InputError(f"{name}: a single input {given!r}, expected a list such as [{given!r}]")
+        shown = one_line(repr(given))
+        raise InputError(f"{name}: a single input {shown}, expected a list such as [{shown}]")
     if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
-        raise InputError(f"{name}: {given!r} is not a list of inputs, expected one such as ['text']")
+        raise InputError(f"{name}: {one_line(repr(given))} is not a list of inputs, expected one such as ['text']")
 
 
 def check_not_empty(given: Collection[object], name: str) -> None:

@@ -28,9 +28,20 @@ WRITER_SECONDS = 5.0
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Every line of a UTF-8 file, without its line end."""
+    """Every line of a UTF-8 file, without its line end.
+
+    More than a million blank lines among fewer others are refused: a small gzip file may have billions.
+    """
+    blank = filled = 0
     with named_errors(path), open_file(path) as file:
-        yield from decode_lines(file, str(path))
+        for line in decode_lines(file, str(path)):
+            if line and not line.isspace():
+                filled += 1
+            else:
+                blank += 1
+                if blank > max(MAX_BLANK_LINES, filled):
+                    raise InputError(f"{path}:{blank + filled}: {blank:,} blank lines, expected fewer than others")
+            yield line
 
 
 def read_standard_input() -> Iterator[str]:
@@ -173,7 +184,7 @@ _SEPARATORS = re.compile(r"[;,|\s]+")
 """What separates the features of a tag."""
 _PIECES = re.compile(r"[;,|\s]+|[()]|[^;,|\s()]+")
 MAX_BLANK_LINES = 10**6
-"""Blank lines of a file, if it has fewer pairs."""
+"""Blank lines of a file, if it has fewer others."""
 _LONGEST_LAYERED = 200
 """Characters of the longest feature that is taken apart, since its name is repeated in every part."""
 
@@ -209,7 +220,7 @@ def read_pairs(
     if features and isinstance(files, tuple):
         raise InputError(f"{files[0]}: no features in parallel files, {_features_expected(columns)}")
     pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features, columns)
-    for pair in _refuse_blank(pairs):
+    for pair in pairs:
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
 
 
@@ -223,20 +234,7 @@ def read_targets(
     """The targets of a file of pairs, or the lines of a text file, as pairs without a source."""
     if isinstance(files, tuple):
         return (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
-    return _refuse_blank(_read_targets(files, features, swap, columns))
-
-
-def _refuse_blank(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """The pairs; more than a million blank lines among fewer pairs are refused: a small gzip file may have billions."""
-    blank = filled = 0
-    for pair in pairs:
-        if pair.source or pair.target:
-            filled += 1
-        else:
-            blank += 1
-            if blank > max(MAX_BLANK_LINES, filled):
-                raise InputError(f"{pair.where}: {blank:,} blank lines, expected fewer than lines with pairs")
-        yield pair
+    return _read_targets(files, features, swap, columns)
 
 
 def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from antiphon.exceptions import RunError
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.stream_beam import BeamRow, Cells, CellScores, Extension, OutputTree
 from antiphon.torch_free.vocab import END, NOT_COPIED
@@ -260,8 +261,10 @@ class BeamPolicy(StreamPolicy):
 
     def _fill_column(self, row: BeamRow, cells: CellScores) -> None:
         """Extends the outputs of one column of each stream; each also reads, unless the row is the last."""
-        row.read(row.scores + cells.log_read)
         scores = (row.scores + cells.log_emit)[:, None] + cells.log_probs
+        if np.isnan(scores).any():
+            raise RunError("stream: scores that are no numbers, expected a run whose weights do not overflow")
+        row.read(row.scores + cells.log_read)
         n, k = row.best_extensions(scores, self.settings.threshold, self.width)
         nodes, positions = [row.nodes[index] for index in n.tolist()], row.positions[n].tolist()
         chosen = zip(scores[n, k].tolist(), nodes, cells.tokens[n, k].tolist(), positions, strict=True)

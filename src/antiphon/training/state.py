@@ -11,6 +11,7 @@ the best epoch is simply that with the best dev metric.
 """
 
 import csv
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -226,7 +227,8 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        checkpoint: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # about the protocol of a file that no training wrote
+            checkpoint: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise RunError(
             f"{path}: damaged ({type(error).__name__}), expected a checkpoint; --force starts again"
