@@ -40,7 +40,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from antiphon.exceptions import AntiphonError
 from antiphon.recipe.recipe_file import find_recipe, parse_toml
-from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder
+from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder, read_text
 
 FOLDER = Path(__file__).parent / "tables"
 FROM_FILE = "FILE"
@@ -263,7 +263,7 @@ class Job:
         settings = {
             ".".join([*([name] if len(names) > 1 else []), section, key]): value
             for name in names
-            for section, values in parse_toml(find_recipe(name)).items()
+            for section, values in parse_toml(read_text(find_recipe(name))).items()
             for key, value in values.items()
         }
         what = [settings | self.settings, self.seed, digests, self.table.predict]

@@ -36,6 +36,18 @@ def test_suffix_rules_over_any_tokens_log_what_evaluate_says(tmp_path, tokens):
         assert measured["bleu"].value > 10
 
 
+def test_the_command_trains_what_has_no_epochs_from_a_recipe_that_names_their_number(antiphon, tmp_path):
+    write_questions(tmp_path / "questions.tsv", 5)
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\ntrain = "questions.tsv"\ndev = "questions.tsv"\n[model]\nkind = "overlap"\n[train]\n'
+        'dev_metric = "map"\nmax_epochs = 1\n'
+    )
+    done = antiphon("train", tmp_path / "recipe.toml", "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    assert "dev map" in done.err
+    assert not (tmp_path / "run/log.csv").exists()
+
+
 @pytest.mark.parametrize("kind", ["matcher", "overlap"])
 def test_a_ranker_without_its_metrics_is_refused_before_training(tmp_path, monkeypatch, kind):
     for name in ("train", "dev"):

@@ -317,7 +317,7 @@ def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], con
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
     if epochs is None or is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
         return
-    if improved_lately(train.dev_metric, read_csv(run.log)):
+    if run.log.exists() and improved_lately(train.dev_metric, read_csv(run.log)):
         given = [each for each in settings if each.partition("=")[0].strip() not in _LENGTHS]
         command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)
