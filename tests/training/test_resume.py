@@ -146,6 +146,17 @@ def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon
     assert "epoch 3/3" in again.err
 
 
+def test_a_log_from_elsewhere_is_not_read(antiphon, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["train", "toy", "--set", "model.hidden_size=8", "--set", "train.max_epochs=2", "--out", "run"]
+    assert "still improving" in antiphon(*command).err
+    (tmp_path / "run/log.csv").write_text("epoch,loss\nepoch,1,2\n")
+    seal_again(tmp_path / "run")
+    again = antiphon(*command, "--resume")
+    assert again.status == 0
+    assert "still improving" in again.err
+
+
 def test_a_run_that_was_moved_away_from_its_data_resumes_with_the_paths_of_the_command(recipe, tmp_path):
     train(recipe("train.max_epochs=1"), tmp_path / "run")
     (tmp_path / "else/where").mkdir(parents=True)

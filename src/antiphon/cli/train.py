@@ -311,13 +311,12 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer that improved until the end, unless its dev metric is perfect."""
     from antiphon.training.optimisation import longer_than
-    from antiphon.training.state import improved_lately, is_perfect, read_csv
+    from antiphon.training.state import is_perfect
 
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
-    if epochs is None or is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
-        return
-    if run.log.exists() and improved_lately(train.dev_metric, read_csv(run.log)):
+    is_done = epochs is None or is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"])
+    if metrics.get("improving") and not is_done:
         given = [each for each in settings if each.partition("=")[0].strip() not in _LENGTHS]
         command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)

@@ -132,6 +132,7 @@ class History:
             best_epoch=int(self.best["epoch"]),
             epochs=len(self.rows),
             stopped=self.problem,
+            improving=improved_lately(self.metric, self.rows),
         )
 
     def write_csv(self, path: Path) -> None:
@@ -147,15 +148,9 @@ class History:
         return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]
 
 
-def read_csv(path: Path) -> list[Row]:
-    """The metrics of every epoch, as ``History.write_csv`` wrote them."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-
-
 @dataclass(frozen=True)
 class Summary:
-    """How training went; ``dev`` are the dev metrics of the best epoch, ``stopped`` is why it ended too early."""
+    """How training went: dev metrics of the best epoch, why it ended too early if it did, whether it still improved."""
 
     dev: Mapping[str, float]
     parameters: int
@@ -164,6 +159,7 @@ class Summary:
     best_epoch: int = 1
     epochs: int = 1
     stopped: str = ""
+    improving: bool = False
 
     def save(self, run: RunFolder, seed: int) -> None:
         """Writes ``metrics.json`` into the run, which makes it a trained one."""
@@ -180,6 +176,7 @@ class Summary:
                 "antiphon": __version__,
                 "torch": torch.__version__,
                 **({"stopped": self.stopped} if self.stopped else {}),
+                **({"improving": True} if self.improving else {}),
             }
         )
 
